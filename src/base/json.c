@@ -208,70 +208,70 @@ const char *json_type_name(const json_t *value)
 }
 
 /* Takes ownership of the value, which must be an object. */
-static int source_take(json_source *s, const char *name, json_t *value, const char *what, pt_error *e)
+static int source_take(json_source *src, const char *name, json_t *value, const char *what, pt_error *e)
 {
-    *s = (json_source){0};
-    snprintf(s->where, sizeof s->where, "%.400s", name);
+    *src = (json_source){0};
+    snprintf(src->where, sizeof src->where, "%.400s", name);
     if (json_is_object(value)) {
-        s->object = value;
+        src->object = value;
         return 0;
     }
-    int status = pt_fail(e, PT_FAILED, "%s: holds %s, but %s { ... } is needed", s->where, json_type_name(value), what);
+    int status = pt_fail(e, PT_FAILED, "%s: holds %s, but %s { ... } is needed", src->where, json_type_name(value), what);
     json_decref(value);
     return status;
 }
 
-int json_source_open(json_source *s, const char *path, pt_error *e)
+int json_source_open(json_source *src, const char *path, pt_error *e)
 {
     json_t *value;
     int status = json_file_load(path, 0, &value, e);
-    return status ? status : source_take(s, path, value, "an object", e);
+    return status ? status : source_take(src, path, value, "an object", e);
 }
 
-int json_source_file(json_source *s, const char *path, const char *what, pt_error *e)
+int json_source_file(json_source *src, const char *path, const char *what, pt_error *e)
 {
     json_t *value;
     int status = json_file_load(path, JSON_REJECT_DUPLICATES, &value, e);
-    return status ? status : source_take(s, path, value, what, e);
+    return status ? status : source_take(src, path, value, what, e);
 }
 
-int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e)
+int json_source_text(json_source *src, const char *name, const char *text, size_t n, const char *what, pt_error *e)
 {
     json_t *value;
     int status = json_text_load(name, text, n, JSON_REJECT_DUPLICATES, &value, e);
-    return status ? status : source_take(s, name, value, what, e);
+    return status ? status : source_take(src, name, value, what, e);
 }
 
-void json_source_close(json_source *s)
+void json_source_close(json_source *src)
 {
-    json_decref(s->object);
-    s->object = NULL;
+    json_decref(src->object);
+    src->object = NULL;
 }
 
 /* 1: found; 0: absent or null, and optional; negative: an error. */
-static int json_find(const json_source *s, const char *key, json_need need, json_t **value, pt_error *e)
+static int json_find(const json_source *src, const char *key, json_need need, json_t **value, pt_error *e)
 {
-    *value = json_object_get(s->object, key);
+    *value = json_object_get(src->object, key);
     if (*value && !json_is_null(*value))
         return 1;
     if (need == JSON_OPTIONAL)
         return 0;
-    return pt_fail(e, PT_FAILED, "%s: the key \"%s\" is %s, but it is needed", s->where, key,
+    return pt_fail(e, PT_FAILED, "%s: the key \"%s\" is %s, but it is needed", src->where, key,
                    *value ? "null" : "missing");
 }
 
-static int json_wrong_type(const json_source *s, const char *key, const json_t *value, const char *wanted,
+static int json_wrong_type(const json_source *src, const char *key, const json_t *value, const char *wanted,
                            pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: \"%s\" is %s, but %s is needed", s->where, key, json_type_name(value),
+    return pt_fail(e, PT_FAILED, "%s: \"%s\" is %s, but %s is needed", src->where, key, json_type_name(value),
                    wanted);
 }
 
-int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
+int json_get_int(const json_source *src, const char *key, json_need need, int64_t min, int64_t max,
                  int64_t *out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     int64_t number;
@@ -281,70 +281,70 @@ int json_get_int(const json_source *s, const char *key, json_need need, int64_t 
     else if (json_is_real(value) && fabs(real) <= 0x1p53 && real == floor(real))
         number = (int64_t)real;
     else if (json_is_real(value) && fabs(real) > 0x1p53)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %lld to %lld", s->where, key, real,
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %lld to %lld", src->where, key, real,
                        (long long)min, (long long)max);
     else
-        return json_wrong_type(s, key, value, "an integer", e);
+        return json_wrong_type(src, key, value, "an integer", e);
     if (number < min || number > max)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %lld, but it must be from %lld to %lld", s->where, key,
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %lld, but it must be from %lld to %lld", src->where, key,
                        (long long)number, (long long)min, (long long)max);
     *out = number;
     return 0;
 }
 
-int json_get_double(const json_source *s, const char *key, json_need need, double min, double max,
+int json_get_double(const json_source *src, const char *key, json_need need, double min, double max,
                     double *out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     if (!json_is_number(value))
-        return json_wrong_type(s, key, value, "a number", e);
+        return json_wrong_type(src, key, value, "a number", e);
     double number = json_number_value(value);
     if (!(number >= min && number <= max))
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %g to %g", s->where, key, number, min,
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %g to %g", src->where, key, number, min,
                        max);
     *out = number;
     return 0;
 }
 
-int json_get_bool(const json_source *s, const char *key, json_need need, bool *out, pt_error *e)
+int json_get_bool(const json_source *src, const char *key, json_need need, bool *out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     if (!json_is_boolean(value))
-        return json_wrong_type(s, key, value, "true or false", e);
+        return json_wrong_type(src, key, value, "true or false", e);
     *out = json_is_true(value);
     return 0;
 }
 
-int json_get_string(const json_source *s, const char *key, json_need need, const char **out, pt_error *e)
+int json_get_string(const json_source *src, const char *key, json_need need, const char **out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     if (!json_is_string(value))
-        return json_wrong_type(s, key, value, "a string", e);
+        return json_wrong_type(src, key, value, "a string", e);
     if (strlen(json_string_value(value)) != json_string_length(value))
-        return pt_fail(e, PT_FAILED, "%s: the string \"%s\" holds a NUL character; remove it", s->where, key);
+        return pt_fail(e, PT_FAILED, "%s: the string \"%s\" holds a NUL character; remove it", src->where, key);
     *out = json_string_value(value);
     return 0;
 }
 
-int json_get_object(const json_source *s, const char *key, json_need need, json_source *out, pt_error *e)
+int json_get_object(const json_source *src, const char *key, json_need need, json_source *out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     if (!json_is_object(value))
-        return json_wrong_type(s, key, value, "an object", e);
+        return json_wrong_type(src, key, value, "an object", e);
     char where[sizeof out->where]; /* out may be s */
-    int n = snprintf(where, sizeof where, "%s: %s", s->where, key);
+    int n = snprintf(where, sizeof where, "%s: %s", src->where, key);
     if (n >= (int)sizeof where)
         where[sizeof where - 1] = 0;
     memcpy(out->where, where, sizeof where);
@@ -352,14 +352,14 @@ int json_get_object(const json_source *s, const char *key, json_need need, json_
     return 0;
 }
 
-int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e)
+int json_get_array(const json_source *src, const char *key, json_need need, json_t **out, pt_error *e)
 {
     json_t *value;
-    int found = json_find(s, key, need, &value, e);
+    int found = json_find(src, key, need, &value, e);
     if (found <= 0)
         return found;
     if (!json_is_array(value))
-        return json_wrong_type(s, key, value, "a list", e);
+        return json_wrong_type(src, key, value, "a list", e);
     *out = value;
     return 0;
 }

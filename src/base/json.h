@@ -49,26 +49,26 @@ typedef struct json_source {
 } json_source;
 
 /* Loads a file whose outermost value must be an object. Close frees it; children from json_get_object are borrowed and need no close. */
-int json_source_open(json_source *s, const char *path, pt_error *e);
-void json_source_close(json_source *s);
+int json_source_open(json_source *src, const char *path, pt_error *e);
+void json_source_close(json_source *src);
 /* For files that this program writes: duplicate keys are refused, and an error says that `what` ("a plan") is needed. */
-int json_source_file(json_source *s, const char *path, const char *what, pt_error *e);
-int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e);
+int json_source_file(json_source *src, const char *path, const char *what, pt_error *e);
+int json_source_text(json_source *src, const char *name, const char *text, size_t n, const char *what, pt_error *e);
 
 /* If a key is absent or null, JSON_REQUIRED fails and JSON_OPTIONAL leaves *out unchanged (so set the default before). A value of the wrong
  * type or outside [min, max] is always PT_FAILED. */
 typedef enum json_need { JSON_OPTIONAL, JSON_REQUIRED } json_need;
 
-int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
+int json_get_int(const json_source *src, const char *key, json_need need, int64_t min, int64_t max,
                  int64_t *out, pt_error *e); /* 3 and 3.0 are integers, 3.5 and "3" are not */
-int json_get_double(const json_source *s, const char *key, json_need need, double min, double max,
+int json_get_double(const json_source *src, const char *key, json_need need, double min, double max,
                     double *out, pt_error *e);
-int json_get_bool(const json_source *s, const char *key, json_need need, bool *out, pt_error *e);
-int json_get_string(const json_source *s, const char *key, json_need need, const char **out,
+int json_get_bool(const json_source *src, const char *key, json_need need, bool *out, pt_error *e);
+int json_get_string(const json_source *src, const char *key, json_need need, const char **out,
                     pt_error *e); /* valid as long as the object; a NUL inside is refused */
-int json_get_object(const json_source *s, const char *key, json_need need, json_source *out,
+int json_get_object(const json_source *src, const char *key, json_need need, json_source *out,
                     pt_error *e); /* set out->object to NULL before the call to recognize absence */
-int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e);
+int json_get_array(const json_source *src, const char *key, json_need need, json_t **out, pt_error *e);
 
 const char *json_type_name(const json_t *value); /* "an object", "a string", ... */
 

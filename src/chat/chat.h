@@ -40,14 +40,14 @@ typedef struct chat_wish {
     const uint8_t *skipped; /* for each message, 1: a reply that is not learned; NULL: all are */
 } chat_wish;
 
-int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const chat_wish *wish, chat_tokens *out,
-                  pt_error *e);
+int chat_tokenize(const chat_source *s, const tokenizer *tok, encoder *encoder, const json_t *conversation, const chat_wish *wish,
+                  chat_tokens *out, pt_error *e);
 
 /* Joins two texts without a template, and appends the end-of-text token. The ids after those of the prompt alone are learned, or all
  * (CHAT_ALL). */
 /* `where` names the record in errors. plain: special tokens in the texts are plain text. */
 typedef struct chat_pair { const char *where, *prompt, *completion; size_t prompt_n, completion_n; bool plain; } chat_pair;
-int chat_tokenize_pair(const tokenizer *t, encoder *c, const chat_pair *p, chat_learned learned, chat_tokens *out, pt_error *e);
+int chat_tokenize_pair(const tokenizer *tok, encoder *encoder, const chat_pair *p, chat_learned learned, chat_tokens *out, pt_error *e);
 void chat_tokens_free(chat_tokens *x);
 
 #endif

@@ -16,17 +16,17 @@ typedef struct chat_call { /* one conversation being converted */
 
 /* encoder_run, whose error names the conversation. */
 int chat_encode(encoder *encoder, unsigned flags, const char *where, const char *text, size_t n, id_list *ids, pt_error *e);
-unsigned chat_flags(const chat_call *c); /* for its renderings */
-int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out);
+unsigned chat_flags(const chat_call *call); /* for its renderings */
+int chat_render(const chat_call *call, const json_t *variables, chat_rendering *out);
 /* Renders the first n messages, with or without the generation prompt. */
-int chat_render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out);
+int chat_render_first(const chat_call *call, size_t n, bool prompt, chat_rendering *out);
 
-bool chat_is_reply(const chat_call *c, size_t i); /* is message i the assistant's? */
-bool chat_is_special(const tokenizer *t, uint32_t id);
+bool chat_is_reply(const chat_call *call, size_t i); /* is message i the assistant's? */
+bool chat_is_special(const tokenizer *tok, uint32_t id);
 size_t chat_common(const text_buffer *x, const text_buffer *y); /* length of the common beginning */
 
-/* Sets the spans of c->out->rendering to the replies; with CHAT_LAST only to the last. Refused: a reply cannot be found. */
-int chat_find_replies(const chat_call *c);
+/* Sets the spans of call->out->rendering to the replies; with CHAT_LAST only to the last. Refused: a reply cannot be found. */
+int chat_find_replies(const chat_call *call);
 
 /* ---- calls.c ----
  *
@@ -36,8 +36,8 @@ int chat_decode_arguments(json_t *variables, const char *where, bool *decoded, p
 /* ---- plain.c ----
  *
  * With chat_wish.plain, marks stand before the special tokens in all strings of messages and tools. */
-void chat_mark_messages(const tokenizer *t, json_t *variables);
-void chat_mark_tools(const tokenizer *t, json_t *variables);
+void chat_mark_messages(const tokenizer *tok, json_t *variables);
+void chat_mark_tools(const tokenizer *tok, json_t *variables);
 int chat_drop_marks(chat_rendering *r, pt_error *e); /* from the text and its spans */
 
 /* ---- frames.c ----
@@ -53,15 +53,15 @@ typedef struct chat_frames {
     size_t *begin, *end;          /* of each content in the whole rendering */
 } chat_frames;
 
-int chat_frames_find(const chat_call *c, chat_frames *f);
+int chat_frames_find(const chat_call *call, chat_frames *f);
 void chat_frames_free(chat_frames *f);
 
 /* A reply that was found. `ended_n`: length of the special token that ends it; 0: none does. */
 typedef struct chat_reply { size_t message; chat_span span; size_t ended_n; } chat_reply;
 
 /* Does message i have the same frames as `found`? Then *span is its position. */
-bool chat_frames_same(const chat_call *c, const chat_frames *f, const chat_reply *found, size_t i, chat_span *span);
+bool chat_frames_same(const chat_call *call, const chat_frames *f, const chat_reply *found, size_t i, chat_span *span);
 
-bool chat_has_calls(const chat_call *c, size_t i);
+bool chat_has_calls(const chat_call *call, size_t i);
 
 #endif

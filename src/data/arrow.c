@@ -15,10 +15,10 @@ typedef struct reader {
     arrow_batch batch;
 } reader;
 
-int arrow_damaged(const arrow_table *t, const char *what, pt_error *e)
+int arrow_damaged(const arrow_table *table, const char *what, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: %s of this Arrow file is damaged near row %llu: get the file again", t->path, what,
-                   (unsigned long long)t->row + 1);
+    return pt_fail(e, PT_FAILED, "%s: %s of this Arrow file is damaged near row %llu: get the file again", table->path, what,
+                   (unsigned long long)table->row + 1);
 }
 
 static int cut_off(const reader *r, pt_error *e)
@@ -90,12 +90,12 @@ static arrow_batch *add_batch(arrow_dictionary *d)
 }
 
 /* What all dictionaries may still unpack to. */
-static uint64_t room_of_dictionaries(const arrow_table *t)
+static uint64_t room_of_dictionaries(const arrow_table *table)
 {
     uint64_t room = ARROW_UNPACKED_MAX;
-    for (size_t i = 0; i < t->dictionaries_n; i++)
-        for (size_t k = 0; k < t->dictionaries[i].batches_n; k++)
-            room -= t->dictionaries[i].batches[k].unpacked_bytes;
+    for (size_t i = 0; i < table->dictionaries_n; i++)
+        for (size_t k = 0; k < table->dictionaries[i].batches_n; k++)
+            room -= table->dictionaries[i].batches[k].unpacked_bytes;
     return room;
 }
 

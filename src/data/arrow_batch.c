@@ -175,9 +175,9 @@ void arrow_batch_free(arrow_batch *b)
     b->unpacked_n = b->views_n = 0;
 }
 
-int arrow_take_batch(const arrow_table *t, flat *f, size_t at, arrow_batch *b, pt_error *e)
+int arrow_take_batch(const arrow_table *table, flat *f, size_t at, arrow_batch *b, pt_error *e)
 {
-    parts p = {.t = t, .b = b, .f = f};
+    parts p = {.t = table, .b = b, .f = f};
     b->length = flat_number(f, at, 0, 8, 0);
     p.nodes = flat_vector(f, at, 1, NODE, &p.nodes_left);
     p.buffers = flat_vector(f, at, 2, BUFFER, &p.buffers_left);
@@ -190,7 +190,7 @@ int arrow_take_batch(const arrow_table *t, flat *f, size_t at, arrow_batch *b, p
     b->unpacked = calloc(p.buffers_left + 1, sizeof *b->unpacked);
     b->views = calloc(p.buffers_left + 1, sizeof *b->views);
     if (!b->unpacked || !b->views)
-        return pt_fail(e, PT_FAILED, "out of memory: the buffers of %s", t->path);
+        return pt_fail(e, PT_FAILED, "out of memory: the buffers of %s", table->path);
     arrow_field *whole = b->fields, *column = whole + 1;
     for (uint32_t k = 0; k < whole->children && rc == 0; k++, column += column->size) {
         rc = take_array(&p, column, e);

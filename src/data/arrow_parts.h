@@ -59,16 +59,16 @@ typedef struct arrow_table {
     text_buffer json;
 } arrow_table;
 
-int arrow_damaged(const arrow_table *t, const char *what, pt_error *e);
+int arrow_damaged(const arrow_table *table, const char *what, pt_error *e);
 
 /* Reads the fields of the schema at a place of its message, whose bytes must stay. */
-int arrow_take_schema(arrow_table *t, flat *f, size_t schema, pt_error *e);
+int arrow_take_schema(arrow_table *table, flat *f, size_t schema, pt_error *e);
 
 /* Sets the arrays of b->fields[0] and what is below by the record batch at a place of its message; b->body is read, b->room set. */
-int arrow_take_batch(const arrow_table *t, flat *f, size_t at, arrow_batch *b, pt_error *e);
+int arrow_take_batch(const arrow_table *table, flat *f, size_t at, arrow_batch *b, pt_error *e);
 void arrow_batch_free(arrow_batch *b); /* not b->fields */
 
-/* Writes row i of the batch to t->json. */
-int arrow_write_row(arrow_table *t, uint64_t i, pt_error *e);
+/* Writes row i of the batch to table->json. */
+int arrow_write_row(arrow_table *table, uint64_t i, pt_error *e);
 
 #endif

@@ -8,10 +8,10 @@ enum { T_NULL = 1, T_INT, T_REAL, T_BINARY, T_TEXT, T_BOOL, T_DECIMAL, T_DATE, T
        T_FIXED, T_FIXED_LIST, T_MAP, T_DURATION, T_LARGE_BINARY, T_LARGE_TEXT, T_LARGE_LIST, T_RUNS, T_BINARY_VIEW,
        T_TEXT_VIEW, T_LIST_VIEW, T_LARGE_LIST_VIEW };
 
-static int refuse_type(const arrow_table *t, const arrow_field *a, const char *what, pt_error *e)
+static int refuse_type(const arrow_table *table, const arrow_field *a, const char *what, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: column \"%.*s\" has %s, which is not supported: write it as text, numbers, lists or structs", t->path,
-                   (int)(a->name_bytes < 80 ? a->name_bytes : 80), a->name, what);
+    return pt_fail(e, PT_FAILED, "%s: column \"%.*s\" has %s, which is not supported: write it as text, numbers, lists or structs",
+                   table->path, (int)(a->name_bytes < 80 ? a->name_bytes : 80), a->name, what);
 }
 
 /* Bits as bytes: 8, 16, 32 or 64. */
@@ -29,7 +29,7 @@ static void set(arrow_field *a, arrow_kind kind, uint64_t width)
 }
 
 /* Sets kind and width by the type at a place, a table of the kind `type`. */
-static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t type, size_t at, pt_error *e)
+static int take_type(const arrow_table *table, flat *f, arrow_field *a, uint64_t type, size_t at, pt_error *e)
 {
     static const uint64_t intervals[] = {4, 8, 16};
     const uint64_t first = at ? flat_number(f, at, 0, 2, type == T_DATE) : 0;
@@ -53,8 +53,8 @@ static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t typ
     case T_BINARY_VIEW: set(a, A_BINARY_VIEW, 0); break;
     case T_LIST_VIEW: case T_LARGE_LIST_VIEW: set(a, A_LIST_VIEW, type == T_LIST_VIEW ? 4 : 8); break;
     case T_RUNS: set(a, A_RUNS, 0); break;
-    case T_UNION: return refuse_type(t, a, "a union", e);
-    default: return refuse_type(t, a, "a type that this reader does not know", e);
+    case T_UNION: return refuse_type(table, a, "a union", e);
+    default: return refuse_type(table, a, "a type that this reader does not know", e);
     }
     if (a->width > INT32_MAX)
         f->failed = true;
@@ -62,7 +62,7 @@ static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t typ
 }
 
 /* The fields of a vector of n, at `first`; *size grows by those below. */
-static int take_fields(arrow_table *t, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e);
+static int take_fields(arrow_table *table, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e);
 
 /* How many children a field of its kind has; of structs any. */
 static bool has_its_children(const arrow_field *a, size_t n)
@@ -71,112 +71,112 @@ static bool has_its_children(const arrow_field *a, size_t n)
     return a->kind == A_STRUCT || n == (a->kind == A_RUNS ? 2 : list ? 1 : 0);
 }
 
-static int take_name(const arrow_table *t, flat *f, size_t field, arrow_field *a, pt_error *e)
+static int take_name(const arrow_table *table, flat *f, size_t field, arrow_field *a, pt_error *e)
 {
     const size_t name = flat_vector(f, field, 0, 1, &a->name_bytes);
     if (a->name_bytes)
         a->name = (const char *)f->p + name;
     const bool fine = !f->failed && utf8_valid_prefix(a->name, a->name_bytes) == a->name_bytes && !memchr(a->name, 0, a->name_bytes);
-    return fine ? 0 : arrow_damaged(t, "the schema", e);
+    return fine ? 0 : arrow_damaged(table, "the schema", e);
 }
 
 /* The dictionary of an id, of fields that may share it: they have the same values. */
-static int find_dictionary(arrow_table *t, uint64_t id, const arrow_field *values, uint32_t *out, pt_error *e)
+static int find_dictionary(arrow_table *table, uint64_t id, const arrow_field *values, uint32_t *out, pt_error *e)
 {
     size_t i = 0;
-    while (i < t->dictionaries_n && t->dictionaries[i].id != id)
+    while (i < table->dictionaries_n && table->dictionaries[i].id != id)
         i++;
     *out = (uint32_t)i;
-    if (i < t->dictionaries_n)
+    if (i < table->dictionaries_n)
         return 0;
-    arrow_dictionary *list = realloc(t->dictionaries, (i + 1) * sizeof *list);
+    arrow_dictionary *list = realloc(table->dictionaries, (i + 1) * sizeof *list);
     if (!list)
-        return pt_fail(e, PT_FAILED, "out of memory: the dictionaries of %s", t->path);
-    t->dictionaries = list;
-    list[t->dictionaries_n++] = (arrow_dictionary){.id = id, .values = values};
+        return pt_fail(e, PT_FAILED, "out of memory: the dictionaries of %s", table->path);
+    table->dictionaries = list;
+    list[table->dictionaries_n++] = (arrow_dictionary){.id = id, .values = values};
     return 0;
 }
 
-static int take_values(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e);
+static int take_values(arrow_table *table, flat *f, size_t field, uint32_t *size, int depth, pt_error *e);
 
 /* A field of indices into a dictionary, and the field of its values. */
-static int take_index(arrow_table *t, flat *f, size_t field, size_t dictionary, uint32_t *size, int depth, pt_error *e)
+static int take_index(arrow_table *table, flat *f, size_t field, size_t dictionary, uint32_t *size, int depth, pt_error *e)
 {
-    if (t->fields_n == ARROW_FIELDS_MAX)
-        return arrow_damaged(t, "the schema", e);
-    arrow_field *a = &t->fields[t->fields_n++];
+    if (table->fields_n == ARROW_FIELDS_MAX)
+        return arrow_damaged(table, "the schema", e);
+    arrow_field *a = &table->fields[table->fields_n++];
     const size_t type = flat_table(f, dictionary, 1);
     *a = (arrow_field){.name = "", .kind = A_INDEX, .children = 1, .size = 1, .width = 4};
-    int rc = take_name(t, f, field, a, e);
+    int rc = take_name(table, f, field, a, e);
     if (type)
         a->width = bytes_of(f, flat_number(f, type, 0, 4, 0));
     if (rc == 0 && f->failed)
-        rc = arrow_damaged(t, "the schema", e);
+        rc = arrow_damaged(table, "the schema", e);
     if (rc == 0)
-        rc = take_values(t, f, field, &a->size, depth, e);
+        rc = take_values(table, f, field, &a->size, depth, e);
     if (rc == 0)
-        rc = find_dictionary(t, flat_number(f, dictionary, 0, 8, 0), a + 1, &a->dictionary, e);
+        rc = find_dictionary(table, flat_number(f, dictionary, 0, 8, 0), a + 1, &a->dictionary, e);
     *size += a->size;
     return rc;
 }
 
-static int take_field(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
+static int take_field(arrow_table *table, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
 {
     const size_t dictionary = flat_table(f, field, 4);
-    return dictionary ? take_index(t, f, field, dictionary, size, depth, e) : take_values(t, f, field, size, depth, e);
+    return dictionary ? take_index(table, f, field, dictionary, size, depth, e) : take_values(table, f, field, size, depth, e);
 }
 
 /* A field whatever its dictionary. */
-static int take_values(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
+static int take_values(arrow_table *table, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
 {
     size_t n;
-    if (t->fields_n == ARROW_FIELDS_MAX || depth == ARROW_DEEPEST)
-        return arrow_damaged(t, "the schema", e);
-    arrow_field *a = &t->fields[t->fields_n++];
+    if (table->fields_n == ARROW_FIELDS_MAX || depth == ARROW_DEEPEST)
+        return arrow_damaged(table, "the schema", e);
+    arrow_field *a = &table->fields[table->fields_n++];
     *a = (arrow_field){.name = ""};
-    int rc = take_name(t, f, field, a, e);
+    int rc = take_name(table, f, field, a, e);
     if (rc == 0)
-        rc = take_type(t, f, a, flat_number(f, field, 2, 1, 0), flat_table(f, field, 3), e);
+        rc = take_type(table, f, a, flat_number(f, field, 2, 1, 0), flat_table(f, field, 3), e);
     const size_t children = flat_vector(f, field, 5, 4, &n);
     if (rc == 0 && (f->failed || !has_its_children(a, n)))
-        rc = arrow_damaged(t, "the schema", e);
+        rc = arrow_damaged(table, "the schema", e);
     if (rc < 0)
         return rc;
     a->children = (uint32_t)n;
     a->size = 1;
-    rc = take_fields(t, f, children, n, &a->size, depth + 1, e);
+    rc = take_fields(table, f, children, n, &a->size, depth + 1, e);
     if (rc == 0 && a->kind == A_RUNS && (a[1].kind != A_SIGNED || a[1].width < 2))
-        rc = arrow_damaged(t, "the schema", e);
+        rc = arrow_damaged(table, "the schema", e);
     *size += a->size;
     return rc;
 }
 
-static int take_fields(arrow_table *t, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e)
+static int take_fields(arrow_table *table, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e)
 {
     int rc = 0;
     for (size_t k = 0; k < n && rc == 0; k++) {
         const size_t field = flat_follow(f, first + 4 * k);
-        rc = f->failed ? arrow_damaged(t, "the schema", e) : take_field(t, f, field, size, depth, e);
+        rc = f->failed ? arrow_damaged(table, "the schema", e) : take_field(table, f, field, size, depth, e);
     }
     return rc;
 }
 
-int arrow_take_schema(arrow_table *t, flat *f, size_t schema, pt_error *e)
+int arrow_take_schema(arrow_table *table, flat *f, size_t schema, pt_error *e)
 {
     size_t n;
     const bool big_endian = flat_number(f, schema, 0, 2, 0);
     const size_t first = flat_vector(f, schema, 1, 4, &n);
-    if (f->failed || t->fields)
-        return arrow_damaged(t, "the schema", e);
+    if (f->failed || table->fields)
+        return arrow_damaged(table, "the schema", e);
     if (big_endian)
-        return pt_fail(e, PT_FAILED, "%s: the numbers of this Arrow file are big-endian: write it on a little-endian machine", t->path);
-    t->fields = calloc(ARROW_FIELDS_MAX, sizeof *t->fields);
-    if (!t->fields)
-        return pt_fail(e, PT_FAILED, "out of memory: the fields of %s", t->path);
-    t->fields[0] = (arrow_field){.name = "", .kind = A_STRUCT, .children = (uint32_t)n, .size = 1};
-    t->fields_n = 1;
+        return pt_fail(e, PT_FAILED, "%s: the numbers of this Arrow file are big-endian: write it on a little-endian machine", table->path);
+    table->fields = calloc(ARROW_FIELDS_MAX, sizeof *table->fields);
+    if (!table->fields)
+        return pt_fail(e, PT_FAILED, "out of memory: the fields of %s", table->path);
+    table->fields[0] = (arrow_field){.name = "", .kind = A_STRUCT, .children = (uint32_t)n, .size = 1};
+    table->fields_n = 1;
     uint32_t size = 1;
-    const int rc = take_fields(t, f, first, n, &size, 0, e);
-    t->fields[0].size = size;
+    const int rc = take_fields(table, f, first, n, &size, 0, e);
+    table->fields[0].size = size;
     return rc;
 }

@@ -17,15 +17,15 @@
 
 /* ---- notes ---- */
 
-static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(dataset *d, const char *fmt, ...)
+static void note(dataset *data, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(dataset *data, const char *fmt, ...)
 {
-    const size_t used = strlen(d->notice);
+    const size_t used = strlen(data->notice);
     va_list ap;
     va_start(ap, fmt);
-    if (used + 3 < sizeof d->notice) {
-        char *line = d->notice + used + (used > 0);
-        vsnprintf(line, sizeof d->notice - (size_t)(line - d->notice), fmt, ap);
+    if (used + 3 < sizeof data->notice) {
+        char *line = data->notice + used + (used > 0);
+        vsnprintf(line, sizeof data->notice - (size_t)(line - data->notice), fmt, ap);
         if (used)
             line[-1] = '\n';
         for (; (line = strchr(line, '\n')); line++) /* of a file's name */
@@ -37,37 +37,37 @@ static void note(dataset *d, const char *fmt, ...)
 /* ---- tokens ---- */
 
 /* The ids of a single file are read in place. */
-static int open_in_place(dataset *d, const data_file *file, id_file *ids, pt_error *e)
+static int open_in_place(dataset *data, const data_file *file, id_file *ids, pt_error *e)
 {
-    d->source_path = strdup(file->path);
-    if (!d->source_path)
+    data->source_path = strdup(file->path);
+    if (!data->source_path)
         return pt_fail(e, PT_FAILED, "out of memory: the path of %s", file->path);
-    d->source_fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (d->source_fd < 0)
+    data->source_fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (data->source_fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);
-    return id_file_open(d->source_fd, d->source_path, file->kind, ids, e);
+    return id_file_open(data->source_fd, data->source_path, file->kind, ids, e);
 }
 
-static int open_cache(dataset *d, token_source *s, pt_error *e)
+static int open_cache(dataset *data, token_source *s, pt_error *e)
 {
     const data_files *files = s->files;
     char path[4096];
     id_file ids;
     bool damaged;
     if (files->n == 1 && !data_kind_is_text(files->files[0].kind)) {
-        int rc = open_in_place(d, &files->files[0], &ids, e);
+        int rc = open_in_place(data, &files->files[0], &ids, e);
         if (rc < 0)
             return rc;
         s->in_place = &ids;
     }
-    int rc = token_cache_open(s, &d->tokens, &damaged, path, e);
+    int rc = token_cache_open(s, &data->tokens, &damaged, path, e);
     if (damaged)
-        snprintf(d->notice, sizeof d->notice, "%.400s: the token cache is damaged and is made again", path);
+        snprintf(data->notice, sizeof data->notice, "%.400s: the token cache is damaged and is made again", path);
     return rc;
 }
 
 /* Notes if a template that is not the model's own writes a special token that the tokenizer does not have. */
-static void note_template(dataset *d, const dataset_options *o, const chat_source *chat)
+static void note_template(dataset *data, const dataset_options *o, const chat_source *chat)
 {
     char mark[CHAT_MARK_BYTES];
     chat_source own = {0};
@@ -76,21 +76,25 @@ static void note_template(dataset *d, const dataset_options *o, const chat_sourc
     if (has_own)
         chat_source_close(&own);
     if (!same && chat_foreign_mark(chat, o->tokenizer, EXAMPLES_TODAY, mark))
-        note(d, "%.400s: the template writes %s, for which the tokenizer has no token, so that it is read as plain text: give a template "
-                "that belongs to the model", o->chat_template, mark);
+        note(data,
+             "%.400s: the template writes %s, for which the tokenizer has no token, so that it is read as plain text: give a template "
+             "that belongs to the model",
+             o->chat_template, mark);
 }
 
 /* Notes if replies would not end with the end-of-text token, though the template says so. */
-static void note_end(dataset *d, const dataset_options *o, const chat_source *chat)
+static void note_end(dataset *data, const dataset_options *o, const chat_source *chat)
 {
     char end[CHAT_MARK_BYTES];
-    encoder *c;
-    if (!o->tokenizer || encoder_open(o->tokenizer, &c, NULL))
+    encoder *encoder;
+    if (!o->tokenizer || encoder_open(o->tokenizer, &encoder, NULL))
         return;
-    if (chat_end_is_text(chat, o->tokenizer, c, EXAMPLES_TODAY, end))
-        note(d, "the template ends replies with %s, which the tokenizer does not recognize within text: replies end with several tokens of "
-                "text, and generation stops only by chance: give a template that ends them with another token", end);
-    encoder_close(c);
+    if (chat_end_is_text(chat, o->tokenizer, encoder, EXAMPLES_TODAY, end))
+        note(data,
+             "the template ends replies with %s, which the tokenizer does not recognize within text: replies end with several tokens of "
+             "text, and generation stops only by chance: give a template that ends them with another token",
+             end);
+    encoder_close(encoder);
 }
 
 static pt_train_on asked_on(const dataset_options *o)
@@ -99,7 +103,8 @@ static pt_train_on asked_on(const dataset_options *o)
 }
 
 /* Opens the token cache of records. Without a chat template the first conversation is an error; records of other kinds need none. */
-static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
+static int open_examples(dataset *data, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on,
+                         pt_error *e)
 {
     chat_source chat = {0};
     pt_error no_chat = {0};
@@ -112,11 +117,11 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     token_source s = {.o = o, .files = files, .rules = &rules};
     if (!o->model_dir)
         pt_fail(&no_chat, PT_FAILED, "chats need a model's chat template, but no model is given");
-    int rc = open_cache(d, &s, e);
-    if (rc == 0 && has && d->chats && o->chat_template)
-        note_template(d, o, &chat);
-    if (rc == 0 && has && d->chats)
-        note_end(d, o, &chat);
+    int rc = open_cache(data, &s, e);
+    if (rc == 0 && has && data->chats && o->chat_template)
+        note_template(data, o, &chat);
+    if (rc == 0 && has && data->chats)
+        note_end(data, o, &chat);
     if (has)
         chat_source_close(&chat);
     return rc;
@@ -130,16 +135,16 @@ static const char *name_of_file(void *arg, uint32_t file)
     return file < files->n ? files->files[file].path : "the data";
 }
 
-static int pack(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int pack(dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
-    const uint64_t items = o->pairs ? d->tokens.documents / 2 : d->tokens.documents;
+    const uint64_t items = o->pairs ? data->tokens.documents / 2 : data->tokens.documents;
     const packing_options p = {.seq_len = o->seq_len, .seed = o->seed, .shuffle = o->shuffle, .alone = o->alone, .longer = o->longer,
                                .pairs = o->pairs, .scored = o->scored, .padding = o->padding, .labels = o->labels,
                                .share = share_of(o->part, o->seed, o->held, items),
                                .folder = o->cache_dir,
                                .file_name = name_of_file, .arg = (void *)files};
-    d->packed = true;
-    return packing_make(&d->tokens, &p, &d->packing, e);
+    data->packed = true;
+    return packing_make(&data->tokens, &p, &data->packing, e);
 }
 
 /* ---- checks and notes ---- */
@@ -156,31 +161,31 @@ static void name_files(const data_files *files, char *out, size_t size)
     snprintf(out, size, "%.400s%s", files->files[0].path, more);
 }
 
-static int check_stream(const dataset *d, const data_files *files, bool evaluation, pt_error *e)
+static int check_stream(const dataset *data, const data_files *files, bool evaluation, pt_error *e)
 {
-    const uint64_t n = dataset_tokens(d);
+    const uint64_t n = dataset_tokens(data);
     char names[480];
     name_files(files, names, sizeof names);
     if (n < 2)
         return pt_fail(e, PT_FAILED, "%s: the data have %" PRIu64 " tokens, but at least two are needed: one to start from and one to "
                                      "predict", names, n);
-    if (!evaluation && (n - 1) / (uint64_t)d->seq_len == 0)
+    if (!evaluation && (n - 1) / (uint64_t)data->seq_len == 0)
         return pt_fail(e, PT_FAILED, "%s: the data have %" PRIu64 " tokens, but a window of sequence length %lld needs %lld: give a "
                                      "sequence length of at most %" PRIu64 ", or more data", names, n,
-                       (long long)d->seq_len, (long long)d->seq_len + 1, n - 1);
+                       (long long)data->seq_len, (long long)data->seq_len + 1, n - 1);
     return 0;
 }
 
 /* PT_FAILED if there are too few examples or windows to split. */
-static int check_share(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int check_share(const dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
     char names[480];
-    const uint64_t n = d->packed ? d->tokens.documents : d->share.n;
+    const uint64_t n = data->packed ? data->tokens.documents : data->share.n;
     if (o->part == SHARE_ALL || n > 1)
         return 0;
     name_files(files, names, sizeof names);
     return pt_fail(e, PT_FAILED, "%s: `eval_split` cannot split %" PRIu64 " %s: give `eval_data`, or more data", names, n,
-                   d->packed ? n == 1 ? "example" : "examples"
+                   data->packed ? n == 1 ? "example" : "examples"
                    : n == 1  ? "window"
                              : "windows");
 }
@@ -199,36 +204,36 @@ static void name_longest(const window_packing *p, const data_files *files, char 
 }
 
 /* Every example was too long, or has no learned token in its part that fits a window. */
-static int fail_no_window(const dataset *d, const data_files *files, const char *names, pt_error *e)
+static int fail_no_window(const dataset *data, const data_files *files, const char *names, pt_error *e)
 {
-    const window_packing *p = &d->packing;
+    const window_packing *p = &data->packing;
     char dropped[96] = "", unlearned[160] = "", longest[420];
     name_longest(p, files, longest, sizeof longest);
     if (p->dropped)
         snprintf(dropped, sizeof dropped, "%" PRIu64 " %s longer than a window of %lld tokens", p->dropped, is(p->dropped),
-                 (long long)d->seq_len);
+                 (long long)data->seq_len);
     if (p->unlearned)
         snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the part that fits a window of %lld token%s",
-                 p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len, plural((uint64_t)d->seq_len));
+                 p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)data->seq_len, plural((uint64_t)data->seq_len));
     return pt_fail(e, PT_FAILED, "%.300s: no example is left: %s%s; give a larger `seq_len`%s", names, dropped, unlearned, longest);
 }
 
-static int check_examples(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int check_examples(const dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
     const char *use = o->evaluation ? "evaluated" : "trained on";
-    const token_tally *t = &d->tokens.tally;
-    const window_packing *p = &d->packing;
+    const token_tally *t = &data->tokens.tally;
+    const window_packing *p = &data->packing;
     char names[480];
     name_files(files, names, sizeof names);
-    if (d->tokens.ids.marked && !t->records)
+    if (data->tokens.ids.marked && !t->records)
         return pt_fail(e, PT_FAILED, "%s: the data have no record", names);
-    if (d->tokens.ids.marked && !t->learned)
+    if (data->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
                        "%s: none of the %" PRIu64 " token%s of %" PRIu64 " record%s would be %s, because there is no reply of the "
                        "assistant, or only replies of weight 0: with `train_on` all, every token is %s",
                        names, t->tokens, plural(t->tokens), t->records, plural(t->records), use, use);
     if (!p->windows)
-        return fail_no_window(d, files, names, e);
+        return fail_no_window(data, files, names, e);
     if (t->same.n && t->same.n == t->records)
         return pt_fail(e, PT_FAILED,
                        "%s: the chosen and rejected replies are the same in all records, so that nothing can be learned: give other data",
@@ -236,62 +241,62 @@ static int check_examples(const dataset *d, const dataset_options *o, const data
     return 0;
 }
 
-static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
+static void sum_up(dataset *data, const dataset_options *o, pt_data_format format)
 {
-    const token_tally *t = &d->tokens.tally;
-    const window_packing *p = &d->packing;
+    const token_tally *t = &data->tokens.tally;
+    const window_packing *p = &data->packing;
     const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
-    if (d->tokens.ids.marked)
-        snprintf(d->summary, sizeof d->summary,
+    if (data->tokens.ids.marked)
+        snprintf(data->summary, sizeof data->summary,
                  "format %s%s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
                  " tokens (%.0f%%) are %s",
-                 format_name(format), t->others ? " and others" : "", p->examples, t->records, plural(t->records), part,
-                 p->windows, plural(p->windows), 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
+                 format_name(format), t->others ? " and others" : "", p->examples, t->records, plural(t->records), part, p->windows,
+                 plural(p->windows), 100 * (double)p->tokens / ((double)p->windows * (double)data->seq_len), p->learned, p->tokens,
                  100 * (double)p->learned / (double)(p->tokens ? p->tokens : 1),
                  o->evaluation || o->part == SHARE_HELD ? "evaluated" : "learned");
     else
-        snprintf(d->summary, sizeof d->summary, "%" PRIu64 " text%s%s, a window each, %.0f%% full", p->examples,
+        snprintf(data->summary, sizeof data->summary, "%" PRIu64 " text%s%s, a window each, %.0f%% full", p->examples,
                  plural(p->examples), part,
-                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
+                 100 * (double)p->tokens / ((double)p->windows * (double)data->seq_len));
 }
 
-static void note_examples(dataset *d, const data_files *files)
+static void note_examples(dataset *data, const data_files *files)
 {
-    const token_tally *t = &d->tokens.tally;
-    const window_packing *p = &d->packing;
+    const token_tally *t = &data->tokens.tally;
+    const window_packing *p = &data->packing;
     char longest[420];
     name_longest(p, files, longest, sizeof longest);
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " records %s no token to learn and %s left out", t->unlearned, t->records, has(t->unlearned),
+        note(data, "%" PRIu64 " of %" PRIu64 " records %s no token to learn and %s left out", t->unlearned, t->records, has(t->unlearned),
              is(t->unlearned));
     if (p->cut)
-        note(d,
+        note(data,
              "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s cut (`long_examples` drop leaves them out)"
              "%s",
-             p->cut, all, is(p->cut), (long long)d->seq_len, is(p->cut), longest);
+             p->cut, all, is(p->cut), (long long)data->seq_len, is(p->cut), longest);
     if (p->dropped)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s left out%s", p->dropped, all,
-             is(p->dropped), (long long)d->seq_len, is(p->dropped), longest);
+        note(data, "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s left out%s", p->dropped, all,
+             is(p->dropped), (long long)data->seq_len, is(p->dropped), longest);
     if (p->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples %s no token to learn in the part that fits a window, and %s left out", p->unlearned,
+        note(data, "%" PRIu64 " of %" PRIu64 " examples %s no token to learn in the part that fits a window, and %s left out", p->unlearned,
              all, has(p->unlearned), is(p->unlearned));
 }
 
 /* Notes if a notable share of the tokens is unknown. */
-static void note_unknown(dataset *d, const data_files *files)
+static void note_unknown(dataset *data, const data_files *files)
 {
-    const unknown_tally *u = &d->tokens.tally.unknown;
+    const unknown_tally *u = &data->tokens.tally.unknown;
     char line[48] = "";
     if (!unknown_matters(u))
         return;
     if (u->line)
         snprintf(line, sizeof line, ": line %" PRIu64, u->line);
-    note(d,
+    note(data,
          "%" PRIu64 " of %" PRIu64 " tokens (%.2g%%) are the unknown token, because the tokenizer has no token for their text; the first "
          "is in \"%s\" (%.200s%s): %s",
          u->unknown, u->ids, 100 * (double)u->unknown / (double)u->ids, u->text, name_of_file((void *)files, u->file), line,
-         d->chats ? "give a `chat_template` whose special tokens the tokenizer has, or use a model that fits the data"
+         data->chats ? "give a `chat_template` whose special tokens the tokenizer has, or use a model that fits the data"
                   : "use a model whose tokenizer fits the data");
 }
 
@@ -302,93 +307,93 @@ static const char *first_place(const record_tally *t, const data_files *files, c
     return out;
 }
 
-static void note_records(dataset *d, const data_files *files)
+static void note_records(dataset *data, const data_files *files)
 {
-    const token_tally *t = &d->tokens.tally;
+    const token_tally *t = &data->tokens.tally;
     char first[280];
     if (t->same.n)
-        note(d,
+        note(data,
              "%" PRIu64 " of %" PRIu64 " records %s the same chosen and rejected reply, from which nothing is learned; the first is "
              "%s: remove such records",
              t->same.n, t->records, has(t->same.n), first_place(&t->same, files, first));
     if (t->misplaced.n)
-        note(d,
+        note(data,
              "%" PRIu64 " of %" PRIu64 " records %s a weight that has no effect; the first is %s: only messages of the assistant may have "
              "one",
              t->misplaced.n, t->records, has(t->misplaced.n), first_place(&t->misplaced, files, first));
     if (t->nulls.n)
-        note(d,
+        note(data,
              "%" PRIu64 " of %" PRIu64 " records %s null in tools or tool calls, as Parquet stores a key that is absent, and templates "
              "write it; the first is %s: remove such keys",
              t->nulls.n, t->records, has(t->nulls.n), first_place(&t->nulls, files, first));
 }
 
 /* Notes keys that look like content and were not read. */
-static void note_unread(dataset *d, const data_files *files, pt_data_format format)
+static void note_unread(dataset *data, const data_files *files, pt_data_format format)
 {
-    const unread_tally *u = &d->tokens.tally.unread;
+    const unread_tally *u = &data->tokens.tally.unread;
     char keys[480], line[48] = "";
     if (!u->keys[0].records)
         return;
     unread_name(u, true, keys, sizeof keys);
     if (u->line)
         snprintf(line, sizeof line, ": line %" PRIu64, u->line);
-    note(d,
+    note(data,
          "format %s does not read the keys %s, which look like content; the first is in %.200s%s: rename them (docs/chats.md has the "
          "keys of each format), or remove them",
          format_name(format), keys, name_of_file((void *)files, u->file), line);
 }
 
-static void note_endless(dataset *d, const data_files *files)
+static void note_endless(dataset *data, const data_files *files)
 {
     size_t text = 0;
     for (size_t i = 0; i < files->n; i++)
         text += data_kind_is_text(files->files[i].kind);
-    const char *so = text && d->tokens.documents > 1 ? "nothing separates documents"
-                     : text < files->n && d->documents ? "each file of token ids is one document" : NULL;
-    if (d->eos < 0 && so)
-        note(d, "the model has no end-of-text token, so %s: set \"eos_token_id\" in config.json", so);
+    const char *so = text && data->tokens.documents > 1 ? "nothing separates documents"
+                     : text < files->n && data->documents ? "each file of token ids is one document" : NULL;
+    if (data->eos < 0 && so)
+        note(data, "the model has no end-of-text token, so %s: set \"eos_token_id\" in config.json", so);
 }
 
-static void note_skipped(dataset *d, const data_files *files)
+static void note_skipped(dataset *data, const data_files *files)
 {
     if (files->skipped)
-        note(d, "%" PRIu64 " %s of the data folders %s no data %s and %s left out: %s%s", files->skipped,
+        note(data, "%" PRIu64 " %s of the data folders %s no data %s and %s left out: %s%s", files->skipped,
              files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "file" : "files", is(files->skipped),
              files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 
-static void note_splits(dataset *d, const dataset_options *o, const data_files *files)
+static void note_splits(dataset *data, const dataset_options *o, const data_files *files)
 {
     if (files->other_splits[0] && o->use != DATA_BESIDE)
-        note(d, "the names of files tell splits apart: not %s: %s", o->use == DATA_TRAINS ? "trained on" : "evaluated on",
+        note(data, "the names of files tell splits apart: not %s: %s", o->use == DATA_TRAINS ? "trained on" : "evaluated on",
              files->other_splits);
 }
 
 /* ---- opening ---- */
 
-static int open_stream(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int open_stream(dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
     token_source s = {.o = o, .files = files};
     if (o->examples)
         return pt_fail(e, PT_USAGE,
                        "`loss_per` example needs examples, but the data are one stream of text: leave the option out, or give "
                        "`no_packing`, which makes each text an example");
-    int rc = open_cache(d, &s, e);
+    int rc = open_cache(data, &s, e);
     if (rc == 0)
-        rc = check_stream(d, files, o->evaluation && o->part == SHARE_ALL, e);
+        rc = check_stream(data, files, o->evaluation && o->part == SHARE_ALL, e);
     if (rc < 0)
         return rc;
-    d->documents = o->documents;
-    d->share = share_of(o->part, o->seed, o->held, (dataset_tokens(d) - 1) / (uint64_t)d->seq_len);
-    note_endless(d, files);
-    note_unread(d, files, PT_DATA_TEXT);
-    note_unknown(d, files);
-    return check_share(d, o, files, e);
+    data->documents = o->documents;
+    data->share = share_of(o->part, o->seed, o->held, (dataset_tokens(data) - 1) / (uint64_t)data->seq_len);
+    note_endless(data, files);
+    note_unread(data, files, PT_DATA_TEXT);
+    note_unknown(data, files);
+    return check_share(data, o, files, e);
 }
 
 /* Makes each text an example. */
-static int open_texts(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int open_texts(dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
     token_source s = {.o = o, .files = files};
     for (size_t i = 0; i < files->n; i++)
@@ -397,8 +402,8 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
                            "%.400s: `no_packing` gives each text its own window, but a file of token ids has no texts: leave the option "
                            "out; `document_mask` separates the documents",
                            files->files[i].path);
-    int rc = open_cache(d, &s, e);
-    return rc < 0 ? rc : pack(d, o, files, e);
+    int rc = open_cache(data, &s, e);
+    return rc < 0 ? rc : pack(data, o, files, e);
 }
 
 /* Classes and scores are of records. */
@@ -439,11 +444,11 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
                    names);
 }
 
-static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int open_data(dataset *data, const dataset_options *o, const data_files *files, pt_error *e)
 {
     pt_data_format format;
     pt_train_on on = asked_on(o);
-    int rc = data_recognize(files, o->columns, o->format, &format, &d->chats, e);
+    int rc = data_recognize(files, o->columns, o->format, &format, &data->chats, e);
     dataset_options of_pairs;
     if (rc == 0 && o->predicts && o->names && o->names->n == 1 && format == PT_DATA_PREFERENCE) {
         of_pairs = *o;
@@ -451,8 +456,8 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
         of_pairs.pairs = true;
         o = &of_pairs;
     }
-    d->pairs = o->pairs;
-    d->unlabelled = o->predicts && o->names ? o->names->n : 0;
+    data->pairs = o->pairs;
+    data->unlabelled = o->predicts && o->names ? o->names->n : 0;
     if (rc == 0)
         rc = check_pairs(o, files, format, e);
     if (rc == 0)
@@ -461,20 +466,20 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
         return rc;
     const bool records = (format != PT_DATA_TEXT || o->names) && format != PT_DATA_TOKENS;
     if (!records && !o->alone)
-        return open_stream(d, o, files, e);
-    rc = records ? open_examples(d, o, files, format, on, e) : open_texts(d, o, files, e);
+        return open_stream(data, o, files, e);
+    rc = records ? open_examples(data, o, files, format, on, e) : open_texts(data, o, files, e);
     if (rc == 0 && records)
-        rc = pack(d, o, files, e);
+        rc = pack(data, o, files, e);
     if (rc == 0)
-        rc = check_share(d, o, files, e);
+        rc = check_share(data, o, files, e);
     if (rc == 0)
-        rc = check_examples(d, o, files, e);
+        rc = check_examples(data, o, files, e);
     if (rc == 0) {
-        sum_up(d, o, format);
-        note_examples(d, files);
-        note_records(d, files);
-        note_unread(d, files, format);
-        note_unknown(d, files);
+        sum_up(data, o, format);
+        note_examples(data, files);
+        note_records(data, files);
+        note_unread(data, files, format);
+        note_unknown(data, files);
     }
     return rc;
 }
@@ -484,56 +489,65 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (o->seq_len < 1 || o->vocab < 1 || o->vocab > INT32_MAX)
         return pt_fail(e, PT_USAGE, "sequence length %lld and vocabulary %lld must be from 1 to 2^31 - 1",
                        (long long)o->seq_len, (long long)o->vocab);
-    dataset *d = calloc(1, sizeof *d);
-    if (!d)
+    dataset *data = calloc(1, sizeof *data);
+    if (!data)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
-    *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle, .prompts = o->prompts,
-                   .labels = o->labels, .scored = o->scored, .margins = o->margins, .mismatched = o->mismatched,
-                   .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
+    *data = (dataset){.source_fd = -1,
+                      .seq_len = o->seq_len,
+                      .vocab = o->vocab,
+                      .seed = o->seed,
+                      .shuffle = o->shuffle,
+                      .prompts = o->prompts,
+                      .labels = o->labels,
+                      .scored = o->scored,
+                      .margins = o->margins,
+                      .mismatched = o->mismatched,
+                      .packing = {.fd = -1, .index_fd = -1},
+                      .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, o->use, &files, e);
     if (rc == 0)
-        rc = open_data(d, o, &files, e);
-    note_splits(d, o, &files);
-    note_skipped(d, &files);
-    data_files_describe(&files, d->files, sizeof d->files);
-    data_files_note(&files, d->notice, sizeof d->notice);
+        rc = open_data(data, o, &files, e);
+    note_splits(data, o, &files);
+    note_skipped(data, &files);
+    data_files_describe(&files, data->files, sizeof data->files);
+    data_files_note(&files, data->notice, sizeof data->notice);
     data_files_free(&files);
     if (rc < 0) {
-        dataset_close(d);
+        dataset_close(data);
         return rc;
     }
-    *out = d;
+    *out = data;
     return 0;
 }
 
-void dataset_close(dataset *d)
+void dataset_close(dataset *data)
 {
-    if (!d)
+    if (!data)
         return;
-    token_file_close(&d->tokens);
-    packing_close(&d->packing);
-    if (d->source_fd >= 0)
-        close(d->source_fd);
-    free(d->source_path);
-    free(d);
+    token_file_close(&data->tokens);
+    packing_close(&data->packing);
+    if (data->source_fd >= 0)
+        close(data->source_fd);
+    free(data->source_path);
+    free(data);
 }
 
-uint64_t dataset_tokens(const dataset *d) { return d->packed ? d->packing.tokens : d->tokens.ids.n; }
+uint64_t dataset_tokens(const dataset *data) { return data->packed ? data->packing.tokens : data->tokens.ids.n; }
 
-bool dataset_apart(const dataset *d) { return d->packed || d->documents; }
+bool dataset_apart(const dataset *data) { return data->packed || data->documents; }
 
-bool dataset_packed(const dataset *d) { return d->packed; }
+bool dataset_packed(const dataset *data) { return data->packed; }
 
-bool dataset_chats(const dataset *d) { return d->chats; }
+bool dataset_chats(const dataset *data) { return data->chats; }
 
-const char *dataset_files(const dataset *d) { return d->files; }
+const char *dataset_files(const dataset *data) { return data->files; }
 
-const char *dataset_fingerprint(const dataset *d) { return d->tokens.fingerprint; }
+const char *dataset_fingerprint(const dataset *data) { return data->tokens.fingerprint; }
 
-const char *dataset_summary(const dataset *d) { return d->summary[0] ? d->summary : NULL; }
+const char *dataset_summary(const dataset *data) { return data->summary[0] ? data->summary : NULL; }
 
-const char *dataset_notice(const dataset *d) { return d->notice[0] ? d->notice : NULL; }
+const char *dataset_notice(const dataset *data) { return data->notice[0] ? data->notice : NULL; }
 
 /* Whether these n bytes are a line of the text. */
 static bool has_line(const char *text, const char *line, size_t n)
@@ -546,10 +560,10 @@ static bool has_line(const char *text, const char *line, size_t n)
     return false;
 }
 
-void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *, const char *), void *arg)
+void dataset_tell(const dataset *data, const dataset *told, const char *about, void (*notice)(void *, const char *), void *arg)
 {
-    char sentence[sizeof d->notice + 32];
-    for (const char *line = d->notice; *line && notice; line += strspn(line, "\n")) {
+    char sentence[sizeof data->notice + 32];
+    for (const char *line = data->notice; *line && notice; line += strspn(line, "\n")) {
         const size_t n = strcspn(line, "\n");
         snprintf(sentence, sizeof sentence, "%.30s%.*s", about, (int)n, line);
         if (!told || !has_line(told->notice, line, n))

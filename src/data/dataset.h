@@ -71,21 +71,21 @@ typedef struct dataset_options {
 } dataset_options;
 
 int dataset_open(const dataset_options *o, dataset **out, pt_error *e);
-void dataset_close(dataset *d);
-uint64_t dataset_tokens(const dataset *d);    /* of the stream; of examples: places in windows */
-uint64_t dataset_windows(const dataset *d);   /* of a stream: whole windows, (tokens - 1) / T */
-bool dataset_apart(const dataset *d);         /* windows contain documents that do not see each other: `first` is set */
-bool dataset_packed(const dataset *d);        /* windows consist of examples */
-bool dataset_chats(const dataset *d);         /* the examples, at least the first, went through a chat template */
-const char *dataset_files(const dataset *d);       /* for people */
-const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, recorded in checkpoints */
+void dataset_close(dataset *data);
+uint64_t dataset_tokens(const dataset *data);    /* of the stream; of examples: places in windows */
+uint64_t dataset_windows(const dataset *data);   /* of a stream: whole windows, (tokens - 1) / T */
+bool dataset_apart(const dataset *data);         /* windows contain documents that do not see each other: `first` is set */
+bool dataset_packed(const dataset *data);        /* windows consist of examples */
+bool dataset_chats(const dataset *data);         /* the examples, at least the first, went through a chat template */
+const char *dataset_files(const dataset *data);       /* for people */
+const char *dataset_fingerprint(const dataset *data); /* hash of the ids in hex, recorded in checkpoints */
 
 /* Text for the user, or NULL. The summary: what the data contain, and which of it is trained on. The notices, one per line: files of a
  * folder left out, a damaged cache rebuilt, examples cut, text without tokens. */
-const char *dataset_summary(const dataset *d);
-const char *dataset_notice(const dataset *d);
+const char *dataset_summary(const dataset *data);
+const char *dataset_notice(const dataset *data);
 /* Passes on the notices one by one, each after the prefix `about`, but those that `told` has too (may be NULL). */
-void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
+void dataset_tell(const dataset *data, const dataset *told, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and is thread-safe.
  *
@@ -107,26 +107,26 @@ typedef struct dataset_counts { /* contents of windows, added up */
 
 /* Reads sample `index` of the run (0, 1, 2, ... over all epochs; an epoch has per_epoch samples, a multiple of the caller's batch). If an
  * epoch has more samples than there are windows, its last ones are padding, without targets. counts may be NULL. */
-int dataset_sample(dataset *d, uint64_t index, uint64_t per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
+int dataset_sample(dataset *data, uint64_t index, uint64_t per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
 
 /* The window of sample `index`; NO_WINDOW: the sample is padding. */
 #define NO_WINDOW UINT64_MAX
-uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t per_epoch);
+uint64_t dataset_window_of(const dataset *data, uint64_t index, uint64_t per_epoch);
 
 /* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded (ids 0); for a share of a
  * stream, and for examples, w counts all windows of it. */
-uint64_t dataset_eval_windows(const dataset *d);
+uint64_t dataset_eval_windows(const dataset *data);
 /* With labels, there are as many windows again: window dataset_windows() + w is window w mismatched, each prompt with the reply before it.
  * The first has the last one's; the only one of a window that of the window before, and the first of each `mismatched` windows the last
  * one's. NO_WINDOW: padding. */
-uint64_t dataset_all_windows(const dataset *d);
-int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e);
+uint64_t dataset_all_windows(const dataset *data);
+int dataset_eval_window(dataset *data, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e);
 
 /* Of scored data: the records, in the order of the files, and whether each is a pair. A window's examples, from the first on: the record,
  * and the row of the window that has the score (of a pair two, of the chosen and of the rejected reply). */
-uint64_t dataset_records(const dataset *d);
-bool dataset_pairs(const dataset *d);
+uint64_t dataset_records(const dataset *data);
+bool dataset_pairs(const dataset *data);
 typedef struct scored_example { uint64_t record; int64_t row[2]; } scored_example;
-int dataset_scored(const dataset *d, uint64_t w, int (*each)(void *arg, const scored_example *x, pt_error *e), void *arg, pt_error *e);
+int dataset_scored(const dataset *data, uint64_t w, int (*each)(void *arg, const scored_example *x, pt_error *e), void *arg, pt_error *e);
 
 #endif

@@ -21,11 +21,11 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
                    f == PT_DATA_TOKENS ? "token ids" : "text");
 }
 
-static int make_texts(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
+static int make_texts(const example_rules *r, encoder *encoder, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
     const chat_pair pair = {where, json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
                             json_string_length(f->completion), r->plain};
-    return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
+    return chat_tokenize_pair(r->tokenizer, encoder, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
 }
 
 /* PT_FAILED for a message of weight 0 if the training target is not chosen reply by reply. */
@@ -41,7 +41,7 @@ static int check_weights(const example_rules *r, const format_record *f, const c
     return 0;
 }
 
-static int make_chat(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
+static int make_chat(const example_rules *r, encoder *encoder, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
     static const chat_learned learned[] = {[PT_TRAIN_ON_ASSISTANT] = CHAT_REPLIES, [PT_TRAIN_ON_COMPLETION] = CHAT_COMPLETION,
                                            [PT_TRAIN_ON_LAST] = CHAT_LAST, [PT_TRAIN_ON_ALL] = CHAT_ALL};
@@ -54,7 +54,7 @@ static int make_chat(const example_rules *r, encoder *c, const format_record *f,
         *e = *r->no_chat;
         return PT_FAILED;
     }
-    return chat_tokenize(r->chat, r->tokenizer, c, f->conversation, &wish, out, e);
+    return chat_tokenize(r->chat, r->tokenizer, encoder, f->conversation, &wish, out, e);
 }
 
 /* Takes the record's label, as format_label. */
@@ -83,28 +83,28 @@ static int take_text(json_t *record, const char *where, json_t **text, pt_error 
 }
 
 /* A text among conversations: all of it is learned, and the end-of-text token behind it. */
-static int make_whole_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+static int make_whole_text(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     json_t *text;
     int rc = take_text(record, where, &text, e);
     if (rc < 0)
         return rc;
     const chat_pair pair = {where, "", json_string_value(text), 0, json_string_length(text), r->plain};
-    rc = chat_tokenize_pair(r->tokenizer, c, &pair, CHAT_ALL, out, e);
+    rc = chat_tokenize_pair(r->tokenizer, encoder, &pair, CHAT_ALL, out, e);
     json_decref(text);
     return rc;
 }
 
-static int make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+static int make(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     format_record f;
     if (r->format == PT_DATA_TEXT)
-        return make_whole_text(r, c, record, where, out, e);
+        return make_whole_text(r, encoder, record, where, out, e);
     int rc = format_read(r->format, record, where, &f, e);
     if (rc == 0 && f.conversation)
-        rc = make_chat(r, c, &f, where, out, e);
+        rc = make_chat(r, encoder, &f, where, out, e);
     else if (rc == 0)
-        rc = make_texts(r, c, &f, where, out, e);
+        rc = make_texts(r, encoder, &f, where, out, e);
     format_record_free(&f);
     return rc;
 }
@@ -125,7 +125,7 @@ static int score(const example_rules *r, uint32_t label, chat_tokens *x, pt_erro
 }
 
 /* As Transformers' tokenizers make ids of a text. */
-static int make_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+static int make_text(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     json_t *text;
     int failed = take_text(record, where, &text, e);
@@ -135,14 +135,14 @@ static int make_text(const example_rules *r, encoder *c, json_t *record, const c
     const unsigned flags = ENCODE_TEMPLATE | (r->plain ? ENCODE_PLAIN : 0);
     failed = text_buffer_append(&out->rendering.text, json_string_value(text), json_string_length(text), e);
     if (!failed)
-        failed = encoder_run(c, json_string_value(text), json_string_length(text), flags, &out->ids, e);
+        failed = encoder_run(encoder, json_string_value(text), json_string_length(text), flags, &out->ids, e);
     if (!failed && !out->ids.n)
         failed = pt_fail(e, PT_FAILED, "the text has no tokens: remove such records from the file");
     json_decref(text);
     return failed ? pt_error_prefix(e, "%.400s", where) : 0;
 }
 
-static int make_labelled_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+static int make_labelled_text(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     const json_t *given = json_object_get(record, "label");
     const bool none = r->predicts && (r->names->n == 1 || !given || json_is_null(given));
@@ -151,19 +151,19 @@ static int make_labelled_text(const example_rules *r, encoder *c, json_t *record
         return pt_fail(e, PT_FAILED, "%.400s: \"label\" is missing, or not one of the %lld labels of the model", where,
                        (long long)r->names->n);
     json_object_del(record, "label");
-    int failed = r->format == PT_DATA_TEXT ? make_text(r, c, record, where, out, e) : make(r, c, record, where, out, e);
+    int failed = r->format == PT_DATA_TEXT ? make_text(r, encoder, record, where, out, e) : make(r, encoder, record, where, out, e);
     return failed ? failed : score(r, (uint32_t)label, out, e);
 }
 
-int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+int example_make(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     if (r->names)
-        return make_labelled_text(r, c, record, where, out, e);
+        return make_labelled_text(r, encoder, record, where, out, e);
     if (take_label(record) == 0)
         return pt_fail(e, PT_FAILED,
                        "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply counts as a good one "
                        "here: train on labels with `task` kto, remove such records, or remove the key if it means something else", where);
-    return make(r, c, record, where, out, e);
+    return make(r, encoder, record, where, out, e);
 }
 
 static size_t first_learned(const chat_tokens *x)
@@ -184,7 +184,7 @@ static void begin_together(chat_tokens x[2])
 }
 
 /* The example of the label, and no example beside it. */
-static int make_labelled(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
+static int make_labelled(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
 {
     const int label = take_label(record);
     if (label < 0)
@@ -192,13 +192,13 @@ static int make_labelled(const example_rules *r, encoder *c, json_t *record, con
                        "%.400s: there is no label: \"label\" (or \"kto_tag\") must be true for a desirable reply, or false for an "
                        "undesirable one", where);
     out[label].ids.n = out[label].rendering.text.n = 0;
-    return make(r, c, record, where, &out[!label], e);
+    return make(r, encoder, record, where, &out[!label], e);
 }
 
-int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
+int example_make_pair(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
 {
     if (r->format != PT_DATA_PREFERENCE)
-        return make_labelled(r, c, record, where, out, e);
+        return make_labelled(r, encoder, record, where, out, e);
     example_rules each = *r;
     json_t *half[2] = {NULL, NULL}, *prompt = json_incref(json_object_get(record, "prompt"));
     char named[320];
@@ -206,7 +206,7 @@ int example_make_pair(const example_rules *r, encoder *c, json_t *record, const 
     int rc = format_split_pair(record, where, half, e);
     for (int i = 0; i < 2 && rc == 0; i++) {
         snprintf(named, sizeof named, "%.300s: %s", where, i ? "rejected" : "chosen");
-        rc = make(&each, c, half[i], named, &out[i], e);
+        rc = make(&each, encoder, half[i], named, &out[i], e);
     }
     if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION && !r->labels && !r->scored)
         begin_together(out);

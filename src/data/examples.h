@@ -30,10 +30,10 @@ typedef struct example_rules {
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
 /* For formats other than PT_DATA_PREFERENCE. Removes what is read from the record; `where` is its file and line. */
-int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
+int example_make(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens *out, pt_error *e);
 /* Whether a record is two examples: of PT_DATA_PREFERENCE, or with labels. */
 static inline bool example_is_pair(const example_rules *r) { return r->format == PT_DATA_PREFERENCE || r->labels; }
 /* Then: the chosen example and the rejected one. With labels, that of the record's label, and none (no ids) for the other. */
-int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e);
+int example_make_pair(const example_rules *r, encoder *encoder, json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

@@ -134,18 +134,18 @@ int labels_find(label_names *l, const char *const *paths, int paths_n, data_use 
 
 /* ---- labels of a model ---- */
 
-static int take_listed(label_names *l, const json_source *s, const json_t *names, pt_error *e)
+static int take_listed(label_names *l, const json_source *src, const json_t *names, pt_error *e)
 {
     const size_t n = json_object_size(names);
     if (n > LABELS_MOST)
-        return pt_fail(e, PT_FAILED, "%s: \"id2label\" has %zu labels, but must have from 1 to %d", s->where, n, LABELS_MOST);
+        return pt_fail(e, PT_FAILED, "%s: \"id2label\" has %zu labels, but must have from 1 to %d", src->where, n, LABELS_MOST);
     l->name = calloc(n + 1, sizeof *l->name);
     for (size_t i = 0; l->name && i < n; i++) {
         char id[24];
         snprintf(id, sizeof id, "%zu", i);
         const char *name = json_string_value(json_object_get(names, id));
         if (!name)
-            return pt_fail(e, PT_FAILED, "%s: \"id2label\" has no name for label %zu: correct the file", s->where, i);
+            return pt_fail(e, PT_FAILED, "%s: \"id2label\" has no name for label %zu: correct the file", src->where, i);
         if (!(l->name[l->n++] = strdup(name)))
             break;
     }
@@ -155,16 +155,16 @@ static int take_listed(label_names *l, const json_source *s, const json_t *names
 int labels_read(label_names *l, const char *folder, const char *file, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     int failed = path_join(path, folder, file, e);
     if (failed || !path_exists(path))
         return failed;
-    failed = json_source_open(&s, path, e);
+    failed = json_source_open(&src, path, e);
     if (failed)
         return failed;
-    const json_t *names = json_object_get(s.object, "id2label");
-    failed = json_is_object(names) && json_object_size(names) ? take_listed(l, &s, names, e) : 0;
-    json_source_close(&s);
+    const json_t *names = json_object_get(src.object, "id2label");
+    failed = json_is_object(names) && json_object_size(names) ? take_listed(l, &src, names, e) : 0;
+    json_source_close(&src);
     return failed;
 }
 

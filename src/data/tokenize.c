@@ -287,26 +287,26 @@ static void tell_unknown(pipeline *p, text_job *j, const unknown_search *s, cons
     unknown_count(s, ids, n, !atomic_load(&p->unknown_seen), &j->tally.unknown);
 }
 
-static int encode_segment(pipeline *p, encoder *c, text_job *j, const segment *s, pt_error *e)
+static int encode_segment(pipeline *p, encoder *encoder, text_job *j, const segment *s, pt_error *e)
 {
-    const tokenizer *t = p->o->tokenizer;
+    const tokenizer *tok = p->o->tokenizer;
     size_t first = j->ids.n;
     int rc = 0;
     if (s->begins) {
         j->starts[j->starts_n++] = (token_example){.start = j->ids.n};
-        if (tokenizer_template_adds_bos(t) && tokenizer_bos(t) >= 0)
-            rc = id_list_push(&j->ids, (uint32_t)tokenizer_bos(t), e);
+        if (tokenizer_template_adds_bos(tok) && tokenizer_bos(tok) >= 0)
+            rc = id_list_push(&j->ids, (uint32_t)tokenizer_bos(tok), e);
     }
     size_t from = j->ids.n;
     if (rc == 0 && s->n > 0 &&
-        (rc = encoder_run(c, j->text.bytes + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
+        (rc = encoder_run(encoder, j->text.bytes + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
         rc = name_failure(j, s, e);
     j->text_ids += j->ids.n - from;
     if (rc == 0)
-        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.bytes + s->at, s->n, s->file, 0},
+        tell_unknown(p, j, &(unknown_search){tok, encoder, s->begins ? 0 : ENCODE_CONTINUES, j->text.bytes + s->at, s->n, s->file, 0},
                      j->ids.ids + from, j->ids.n - from);
-    if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
-        rc = id_list_push(&j->ids, (uint32_t)tokenizer_eos(t), e);
+    if (rc == 0 && s->ends && tokenizer_eos(tok) >= 0)
+        rc = id_list_push(&j->ids, (uint32_t)tokenizer_eos(tok), e);
     if (rc == 0 && (rc = check_ids(p, j->ids.ids + first, j->ids.n - first, e)) < 0)
         rc = name_place(s, e);
     return rc;
@@ -415,7 +415,7 @@ static int take_margin(json_t *record, const char *where, float *margin, pt_erro
     return 0;
 }
 
-static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, const segment *s, pt_error *e)
+static int encode_record(pipeline *p, encoder *encoder, chat_tokens *x, text_job *j, const segment *s, pt_error *e)
 {
     char where[300];
     json_t *record;
@@ -431,12 +431,12 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     if (rc == 0 && pair && p->o->rules->scored)
         rc = take_margin(record, where, &margin, e);
     if (rc == 0)
-        rc = pair ? example_make_pair(&rules, c, record, where, x, e) : example_make(&rules, c, record, where, x, e);
+        rc = pair ? example_make_pair(&rules, encoder, record, where, x, e) : example_make(&rules, encoder, record, where, x, e);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
         if ((rc = check_ids(p, x[k].ids.ids, x[k].ids.n, e)) < 0)
             rc = pt_error_prefix(e, "%s", where);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
-        tell_unknown(p, j, &(unknown_search){p->o->tokenizer, c, 0, x[k].rendering.text.bytes, x[k].rendering.text.n, s->file,
+        tell_unknown(p, j, &(unknown_search){p->o->tokenizer, encoder, 0, x[k].rendering.text.bytes, x[k].rendering.text.n, s->file,
                                              s->place.line}, x[k].ids.ids, x[k].ids.n - p->o->rules->scored);
     if (rc == 0 && pair && same_ids(x))
         count_record(&j->tally.same, s);
@@ -452,12 +452,13 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, margin, e);
 }
 
-static void encode_job(pipeline *p, encoder *c, chat_tokens *x, text_job *j)
+static void encode_job(pipeline *p, encoder *encoder, chat_tokens *x, text_job *j)
 {
     pt_error error = {0};
     int rc = 0;
     for (size_t i = 0; i < j->segments_n && rc == 0; i++)
-        rc = p->o->rules ? encode_record(p, c, x, j, &j->segments[i], &error) : encode_segment(p, c, j, &j->segments[i], &error);
+        rc =
+            p->o->rules ? encode_record(p, encoder, x, j, &j->segments[i], &error) : encode_segment(p, encoder, j, &j->segments[i], &error);
     if (rc < 0) { /* replaces an error of the reader, which comes after this text */
         j->rc = rc;
         j->error = error;
@@ -480,16 +481,16 @@ static text_job *take_job(pipeline *p)
 static void *worker_main(void *arg)
 {
     pipeline *p = arg;
-    encoder *c = NULL;
+    encoder *encoder = NULL;
     chat_tokens x[2] = {0};
     pt_error open_error = {0};
-    int opened = encoder_open(p->o->tokenizer, &c, &open_error);
+    int opened = encoder_open(p->o->tokenizer, &encoder, &open_error);
     for (text_job *j; (j = take_job(p));) {
         if (opened < 0) {
             j->rc = opened;
             j->error = open_error;
         } else {
-            encode_job(p, c, x, j);
+            encode_job(p, encoder, x, j);
         }
         pthread_mutex_lock(&p->lock);
         j->state = JOB_DONE;
@@ -497,7 +498,7 @@ static void *worker_main(void *arg)
         pthread_mutex_unlock(&p->lock);
     }
     if (opened == 0)
-        encoder_close(c);
+        encoder_close(encoder);
     chat_tokens_free(&x[0]);
     chat_tokens_free(&x[1]);
     return NULL;

@@ -17,15 +17,15 @@ static gguf_tensor *add_experts(gguf_lister *l, int i, int layer, const char *ki
 /* Of experts with a limit: rows (or elements) of gate and up are in turn. */
 static void add_mixed_experts(gguf_lister *l, int i, int layer, const char *kind, int64_t first)
 {
-    const model_config *c = &l->m->config;
-    gguf_tensor *x = gguf_add_part(l, i, layer, kind, first, c->experts * c->expert_ffn);
+    const model_config *config = &l->m->config;
+    gguf_tensor *x = gguf_add_part(l, i, layer, kind, first, config->experts * config->expert_ffn);
     if (!x)
         return;
     x->stride = 2;
     if (x->vector)
-        x->split = c->expert_ffn;
+        x->split = config->expert_ffn;
     else
-        x->experts = c->experts;
+        x->experts = config->experts;
 }
 
 static void add_gate_and_up(gguf_lister *l, int i, int layer, const char *gate, const char *up)
@@ -49,11 +49,11 @@ static void add_gate_and_up(gguf_lister *l, int i, int layer, const char *gate, 
 bool gguf_add_sparse(gguf_lister *l, int i, int layer)
 {
     const param *p = &l->m->params[i];
-    const model_config *c = &l->m->config;
+    const model_config *config = &l->m->config;
     gguf_tensor *x;
-    if (c->experts_beside && p->role == PARAM_EXPERTS_UP)
-        add_experts(l, i, layer, "ffn_gate_up_exps", 0, p->rows / c->experts);
-    if (c->experts_beside && (p->role == PARAM_UP || p->role == PARAM_DOWN || p->role == PARAM_EXPERTS_UP))
+    if (config->experts_beside && p->role == PARAM_EXPERTS_UP)
+        add_experts(l, i, layer, "ffn_gate_up_exps", 0, p->rows / config->experts);
+    if (config->experts_beside && (p->role == PARAM_UP || p->role == PARAM_DOWN || p->role == PARAM_EXPERTS_UP))
         return p->role == PARAM_EXPERTS_UP; /* the others are of the MLP, as in layers without experts */
     switch (p->role) {
     case PARAM_ROUTER: case PARAM_SHARED_GATE:
@@ -65,13 +65,13 @@ bool gguf_add_sparse(gguf_lister *l, int i, int layer)
     case PARAM_CORRECTION: gguf_add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
     case PARAM_EXPERTS_UP: case PARAM_EXPERTS_UP_BIAS: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
     case PARAM_EXPERTS_DOWN:
-        x = add_experts(l, i, layer, "ffn_down_exps", 0, model_expert_width(c));
-        gguf_multiply(x, p->rows, l->f->scaled_experts ? c->router_scale : 1);
+        x = add_experts(l, i, layer, "ffn_down_exps", 0, model_expert_width(config));
+        gguf_multiply(x, p->rows, l->f->scaled_experts ? config->router_scale : 1);
         return true;
     case PARAM_EXPERTS_DOWN_BIAS:
         x = gguf_add_part(l, i, layer, "ffn_down_exps", 0, 0);
         if (x)
-            x->split = c->hidden;
+            x->split = config->hidden;
         return true;
     case PARAM_EXPERTS_IN: gguf_add_part(l, i, layer, "ffn_latent_down", 0, 0); return true;
     case PARAM_EXPERTS_OUT: gguf_add_part(l, i, layer, "ffn_latent_up", 0, 0); return true;

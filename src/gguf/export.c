@@ -195,8 +195,8 @@ static int put_pairs(const export *x, pt_error *e)
     gguf_put_u32(x->w, "general.file_type", gguf_file_type(o->type));
     gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
     gguf_put_config(x->w, x->family, &x->model->config);
-    const model_config *c = &x->model->config;
-    const vocabulary v = {o->model, x->tokenizer, c->vocab, c->bos, x->stops.ids, x->stops.n,
+    const model_config *config = &x->model->config;
+    const vocabulary v = {o->model, x->tokenizer, config->vocab, config->bos, x->stops.ids, x->stops.n,
                           !strcmp(x->family->name, "gemma4"), x->template, o->notice, o->arg};
     return gguf_put_vocabulary(x->w, &v, e);
 }

@@ -93,9 +93,9 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
     return gguf_family_check(&m->config, *out, where, notice, arg, e);
 }
 
-float gguf_query_scale(const gguf_family *f, const model_config *c, int layer)
+float gguf_query_scale(const gguf_family *f, const model_config *config, int layer)
 {
-    const bool by_width = f->scale_by_width && f->scale_by_width == c->layers;
-    const float theirs = f->unscaled ? 1 : (float)(1 / sqrt((double)(by_width ? c->hidden / c->heads : c->head_dim)));
-    return f->own_scale ? c->layer_scale[layer] : c->attention_scale * c->layer_scale[layer] / theirs;
+    const bool by_width = f->scale_by_width && f->scale_by_width == config->layers;
+    const float theirs = f->unscaled ? 1 : (float)(1 / sqrt((double)(by_width ? config->hidden / config->heads : config->head_dim)));
+    return f->own_scale ? config->layer_scale[layer] : config->attention_scale * config->layer_scale[layer] / theirs;
 }

@@ -57,10 +57,10 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *arg, 
                    pt_error *e);
 
 /* The factor for a layer's queries that makes up for the family's different scale of the scores. */
-float gguf_query_scale(const gguf_family *f, const model_config *c, int layer);
+float gguf_query_scale(const gguf_family *f, const model_config *config, int layer);
 
 /* Writes the key-value pairs "FAMILY. ...". */
-void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c);
+void gguf_put_config(gguf_writer *writer, const gguf_family *f, const model_config *config);
 
 /* For each rotated pair of a head: its unscaled rope frequency divided by its scaled one. */
 bool gguf_has_factors(const gguf_family *f, const rope_config *r);

@@ -7,13 +7,13 @@
 #include "io/files.h"
 
 /* Is a space put before a text? */
-static bool prepends(const tokenizer *t)
+static bool prepends(const tokenizer *tok)
 {
     bool any = false;
-    for (size_t i = 0; i < t->normalizer.n; i++)
-        any |= t->normalizer.steps[i].kind == NORMALIZE_PREPEND;
-    for (size_t i = 0; i < t->pre.n; i++)
-        any |= t->pre.steps[i].kind == PRE_METASPACE && t->pre.steps[i].prepend != PREPEND_NEVER;
+    for (size_t i = 0; i < tok->normalizer.n; i++)
+        any |= tok->normalizer.steps[i].kind == NORMALIZE_PREPEND;
+    for (size_t i = 0; i < tok->pre.n; i++)
+        any |= tok->pre.steps[i].kind == PRE_METASPACE && tok->pre.steps[i].prepend != PREPEND_NEVER;
     return any;
 }
 
@@ -45,7 +45,7 @@ static size_t merges_across_lines(const json_t *merges)
     return across;
 }
 
-int gguf_put_gemma4(gguf_writer *w, const vocabulary *v, pt_error *e)
+int gguf_put_gemma4(gguf_writer *writer, const vocabulary *v, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     json_source file;
@@ -54,11 +54,11 @@ int gguf_put_gemma4(gguf_writer *w, const vocabulary *v, pt_error *e)
         status = json_source_open(&file, path, e);
     if (status)
         return status;
-    gguf_put_string(w, "tokenizer.ggml.model", "gemma4");
-    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
-    gguf_begin_array(w, "tokenizer.ggml.scores", GGUF_ARRAY_F32, (uint64_t)v->vocab);
+    gguf_put_string(writer, "tokenizer.ggml.model", "gemma4");
+    gguf_put_bool(writer, "tokenizer.ggml.add_space_prefix", false);
+    gguf_begin_array(writer, "tokenizer.ggml.scores", GGUF_ARRAY_F32, (uint64_t)v->vocab);
     for (int64_t id = 0; id < v->vocab; id++)
-        gguf_add_f32(w, -1000); /* not used */
+        gguf_add_f32(writer, -1000); /* not used */
     const size_t across = merges_across_lines(json_object_get(json_object_get(file.object, "model"), "merges"));
     if (!tokenizer_template_adds_bos(v->tokenizer))
         vocabulary_tell(v, "llama.cpp begins every text of a Gemma 4 with the BOS token, which this tokenizer does not add");
@@ -66,7 +66,7 @@ int gguf_put_gemma4(gguf_writer *w, const vocabulary *v, pt_error *e)
         vocabulary_tell(v,
                         "llama.cpp cuts texts at newlines and does not apply %zu merge%s across them: it tokenizes some texts differently",
                         across, plural(across));
-    status = vocabulary_put_merges(w, path, file.object, e);
+    status = vocabulary_put_merges(writer, path, file.object, e);
     json_source_close(&file);
     return status;
 }

@@ -75,10 +75,11 @@ static gguf_type fitting(gguf_type type, int64_t cols)
     return cols % gguf_block_values(type) == 0 ? type : cols % gguf_block_values(smaller) == 0 ? smaller : GGUF_F16;
 }
 
-void gguf_mix_types(gguf_tensors *t, const model_config *c, const gguf_family *f, pt_export_type kind)
+void gguf_mix_types(gguf_tensors *t, const model_config *config, const gguf_family *f, pt_export_type kind)
 {
-    mixture x = {.c = c, .base = kinds[kind].base, .mixed = kinds[kind].mixed, .tied = true};
-    x.shared_values = c->layers == 80 && (!strcmp(f->name, "qwen2") || (!strcmp(f->name, "llama") && c->heads != c->kv_heads));
+    mixture x = {.c = config, .base = kinds[kind].base, .mixed = kinds[kind].mixed, .tied = true};
+    x.shared_values =
+        config->layers == 80 && (!strcmp(f->name, "qwen2") || (!strcmp(f->name, "llama") && config->heads != config->kv_heads));
     for (int i = 0; i < t->n; i++) {
         x.tied = x.tied && !is_kind(&t->list[i], "output");
         x.values += is_value(&t->list[i]) && !t->list[i].whole;

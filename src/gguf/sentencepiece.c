@@ -68,33 +68,33 @@ typedef struct joins {
     uint64_t merges, other; /* other: pairs that only SentencePiece merges, or in another order */
 } joins;
 
-static bool is_added(const tokenizer *t, uint32_t id)
+static bool is_added(const tokenizer *tok, uint32_t id)
 {
     size_t n;
-    return string_table_get(&t->added.names, id, &n) != NULL;
+    return string_table_get(&tok->added.names, id, &n) != NULL;
 }
 
 /* Counts splits of tokens into two tokens that are not merges: SentencePiece would merge those pairs. */
-static void count_other_pairs(const tokenizer *t, joins *j)
+static void count_other_pairs(const tokenizer *tok, joins *j)
 {
-    for (uint32_t id = 0; id < t->model.tokens.n_ids; id++) {
+    for (uint32_t id = 0; id < tok->model.tokens.n_ids; id++) {
         size_t n;
-        const char *text = string_table_get(&t->model.tokens, id, &n);
+        const char *text = string_table_get(&tok->model.tokens, id, &n);
         unsigned length;
-        for (size_t at = 0; text && !is_added(t, id) && at < n; at += length) {
+        for (size_t at = 0; text && !is_added(tok, id) && at < n; at += length) {
             utf8_read(text + at, &length);
-            const uint32_t a = string_table_find(&t->model.tokens, text, at + length),
-                           b = string_table_find(&t->model.tokens, text + at + length, n - at - length);
-            if (at + length < n && a != NO_ID && b != NO_ID && merge_table_find(&t->model.merges, a, b) == NO_MERGE)
+            const uint32_t a = string_table_find(&tok->model.tokens, text, at + length),
+                           b = string_table_find(&tok->model.tokens, text + at + length, n - at - length);
+            if (at + length < n && a != NO_ID && b != NO_ID && merge_table_find(&tok->model.merges, a, b) == NO_MERGE)
                 j->other++;
         }
     }
 }
 
-static int read_joins(const tokenizer *t, joins *j, pt_error *e)
+static int read_joins(const tokenizer *tok, joins *j, pt_error *e)
 {
-    const merge_table *m = &t->model.merges;
-    const uint32_t ids = t->model.tokens.n_ids;
+    const merge_table *m = &tok->model.merges;
+    const uint32_t ids = tok->model.tokens.n_ids;
     for (size_t i = 0; i <= m->mask; i++)
         if (m->entries[i].value != NO_MERGE && m->entries[i].value >> 32 >= j->merges)
             j->merges = (m->entries[i].value >> 32) + 1;
@@ -121,7 +121,7 @@ static int read_joins(const tokenizer *t, joins *j, pt_error *e)
         before = id;
     }
     free(made);
-    count_other_pairs(t, j);
+    count_other_pairs(tok, j);
     return 0;
 }
 
@@ -137,14 +137,14 @@ static int check_marks(const vocabulary *v, pt_error *e)
     return 0;
 }
 
-static int put_scores(gguf_writer *w, const vocabulary *v, pt_error *e)
+static int put_scores(gguf_writer *writer, const vocabulary *v, pt_error *e)
 {
     joins j = {0};
     const int status = read_joins(v->tokenizer, &j, e);
-    gguf_begin_array(w, "tokenizer.ggml.scores", GGUF_ARRAY_F32, (uint64_t)v->vocab);
+    gguf_begin_array(writer, "tokenizer.ggml.scores", GGUF_ARRAY_F32, (uint64_t)v->vocab);
     for (uint32_t id = 0; id < v->vocab && !status; id++) {
         const bool made = id < v->tokenizer->model.tokens.n_ids && j.first[id] != NO_ID;
-        gguf_add_f32(w, made ? -(float)j.first[id] : -(float)j.merges);
+        gguf_add_f32(writer, made ? -(float)j.first[id] : -(float)j.merges);
     }
     if (!status && j.other)
         vocabulary_tell(v,
@@ -155,7 +155,7 @@ static int put_scores(gguf_writer *w, const vocabulary *v, pt_error *e)
     return status;
 }
 
-int gguf_put_sentencepiece(gguf_writer *w, const vocabulary *v, pt_error *e)
+int gguf_put_sentencepiece(gguf_writer *writer, const vocabulary *v, pt_error *e)
 {
     bool replaced, prefixed, splits;
     int status = read_spaces(v, &replaced, &prefixed, &splits, e);
@@ -169,9 +169,9 @@ int gguf_put_sentencepiece(gguf_writer *w, const vocabulary *v, pt_error *e)
             break;
         }
     if (v->gemma4)
-        return gguf_put_gemma4(w, v, e);
-    gguf_put_string(w, "tokenizer.ggml.model", "llama");
-    gguf_put_string(w, "tokenizer.ggml.pre", "default");
-    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prefixed);
-    return put_scores(w, v, e);
+        return gguf_put_gemma4(writer, v, e);
+    gguf_put_string(writer, "tokenizer.ggml.model", "llama");
+    gguf_put_string(writer, "tokenizer.ggml.pre", "default");
+    gguf_put_bool(writer, "tokenizer.ggml.add_space_prefix", prefixed);
+    return put_scores(writer, v, e);
 }

@@ -61,10 +61,10 @@ static void set_turn(gguf_tensor *x, int64_t first, int64_t slow, int64_t fast, 
 /* The pairs of a head's first elements, which are rotated, become neighbours. */
 static void pair_up(const gguf_lister *l, gguf_tensor *x, int layer)
 {
-    const model_config *c = &l->m->config;
-    set_turn(x, 0, 2, c->rope[c->layer_rope[layer]].rotated / 2, 1);
+    const model_config *config = &l->m->config;
+    set_turn(x, 0, 2, config->rope[config->layer_rope[layer]].rotated / 2, 1);
     if (x)
-        x->turn.period = model_heads(c, layer).dim;
+        x->turn.period = model_heads(config, layer).dim;
 }
 
 void gguf_multiply(gguf_tensor *t, int64_t n, float times)
@@ -79,13 +79,13 @@ void gguf_multiply(gguf_tensor *t, int64_t n, float times)
 /* A factor of the model that llama.cpp does not know. */
 static float times_of(const gguf_lister *l, param_role role)
 {
-    const model_config *c = &l->m->config;
+    const model_config *config = &l->m->config;
     switch (role) {
-    case PARAM_OUT: return c->factor.out;
-    case PARAM_DOWN: return c->factor.down;
-    case PARAM_MIX_OUT: return c->factor.mix_out;
-    case PARAM_TOKENS: return l->f->vocabulary_scaled ? c->embedding_scale : 1;
-    case PARAM_HEAD: return l->f->vocabulary_scaled ? c->logit_scale : 1;
+    case PARAM_OUT: return config->factor.out;
+    case PARAM_DOWN: return config->factor.down;
+    case PARAM_MIX_OUT: return config->factor.mix_out;
+    case PARAM_TOKENS: return l->f->vocabulary_scaled ? config->embedding_scale : 1;
+    case PARAM_HEAD: return l->f->vocabulary_scaled ? config->logit_scale : 1;
     default: return 1;
     }
 }
@@ -94,20 +94,20 @@ static float times_of(const gguf_lister *l, param_role role)
  * where pairs are adjacent in the file, the two are. With gates, each head's follow its queries there. */
 static void add_qkv(gguf_lister *l, int i, int layer)
 {
-    const model_config *c = &l->m->config;
-    const attention_heads h = model_heads(c, layer);
-    const qkv_columns at = model_qkv_columns(c, layer);
-    const bool adjacent = l->f->pairs_adjacent && !c->rope_neighbours && c->layer_rope[layer] >= 0;
-    gguf_tensor *of_q = gguf_add_part(l, i, layer, "attn_q", at.q, c->output_gate ? 2 * h.q_wide : h.q_wide);
+    const model_config *config = &l->m->config;
+    const attention_heads h = model_heads(config, layer);
+    const qkv_columns at = model_qkv_columns(config, layer);
+    const bool adjacent = l->f->pairs_adjacent && !config->rope_neighbours && config->layer_rope[layer] >= 0;
+    gguf_tensor *of_q = gguf_add_part(l, i, layer, "attn_q", at.q, config->output_gate ? 2 * h.q_wide : h.q_wide);
     if (!of_q)
         return;
     if (adjacent)
         pair_up(l, of_q, layer);
-    if (c->output_gate)
+    if (config->output_gate)
         set_turn(of_q, 0, 2, h.heads, h.dim);
-    const float scale = c->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, c, layer) : 1, all = c->factor.qkv;
+    const float scale = config->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, config, layer) : 1, all = config->factor.qkv;
     gguf_multiply(of_q, h.q_wide, l->f->keys_scaled ? all : all * scale);
-    if (model_reads_kv(c, layer))
+    if (model_reads_kv(config, layer))
         return;
     gguf_tensor *of_k = gguf_add_part(l, i, layer, "attn_k", at.k, h.kv_wide);
     if (adjacent)
@@ -122,20 +122,20 @@ static void add_qkv(gguf_lister *l, int i, int layer)
 /* llama.cpp orders the heads of values by their place among those of a key, Qwen 3.5's files by their key. */
 static void turn_heads(const gguf_lister *l, gguf_tensor *x, int64_t first, int64_t run)
 {
-    const model_config *c = &l->m->config;
+    const model_config *config = &l->m->config;
     if (l->f->tiled_heads)
-        set_turn(x, first, c->scan_key_heads, c->scan_heads / c->scan_key_heads, run);
+        set_turn(x, first, config->scan_key_heads, config->scan_heads / config->scan_key_heads, run);
 }
 
 static void add_delta_matrix(gguf_lister *l, int i, int layer)
 {
-    const model_config *c = &l->m->config;
-    const mix_columns at = model_mix_columns(c, layer);
-    const int64_t keys = 2 * c->scan_key_heads * c->scan_key_dim, heads = c->scan_heads;
-    turn_heads(l, gguf_add_part(l, i, layer, "attn_qkv", at.channel, at.channels), keys, c->scan_dim);
-    turn_heads(l, gguf_add_part(l, i, layer, "attn_gate", at.gate, heads * c->scan_dim), 0, c->scan_dim);
+    const model_config *config = &l->m->config;
+    const mix_columns at = model_mix_columns(config, layer);
+    const int64_t keys = 2 * config->scan_key_heads * config->scan_key_dim, heads = config->scan_heads;
+    turn_heads(l, gguf_add_part(l, i, layer, "attn_qkv", at.channel, at.channels), keys, config->scan_dim);
+    turn_heads(l, gguf_add_part(l, i, layer, "attn_gate", at.gate, heads * config->scan_dim), 0, config->scan_dim);
     if (!l->f->tiled_heads) { /* steps and decays of a key head's heads together, as in the checkpoint */
-        set_turn(gguf_add_part(l, i, layer, "ssm_ba", at.step, 2 * heads), 0, 2, c->scan_key_heads, heads / c->scan_key_heads);
+        set_turn(gguf_add_part(l, i, layer, "ssm_ba", at.step, 2 * heads), 0, 2, config->scan_key_heads, heads / config->scan_key_heads);
         return;
     }
     turn_heads(l, gguf_add_part(l, i, layer, "ssm_beta", at.step, heads), 0, 1);
@@ -145,12 +145,12 @@ static void add_delta_matrix(gguf_lister *l, int i, int layer)
 /* gate | v k q | decay */
 static void add_mamba_matrix(gguf_lister *l, int i, int layer)
 {
-    const model_config *c = &l->m->config;
-    const int64_t values = model_mix_values(c, layer), keys = c->scan_key_heads * c->scan_key_dim;
-    const int64_t wide[] = {values, values, keys, keys, c->scan_heads};
+    const model_config *config = &l->m->config;
+    const int64_t values = model_mix_values(config, layer), keys = config->scan_key_heads * config->scan_key_dim;
+    const int64_t wide[] = {values, values, keys, keys, config->scan_heads};
     gguf_tensor *x = gguf_add_part(l, i, layer, "ssm_in", 0, 0);
     for (int k = 0; k < GGUF_FACTORS; k++)
-        gguf_multiply(x, wide[k], c->factor.mix_in * c->factor.mix[k]);
+        gguf_multiply(x, wide[k], config->factor.mix_in * config->factor.mix[k]);
 }
 
 static void add_scan_vector(gguf_lister *l, int i, int layer, const char *kind, int64_t split)
@@ -168,8 +168,8 @@ static void add_scan_vector(gguf_lister *l, int i, int layer, const char *kind, 
 /* The parameters of a mixer that is not attention; false: it is another one. */
 static bool add_mixer(gguf_lister *l, int i, int layer)
 {
-    const model_config *c = &l->m->config;
-    const bool conv = c->mixer[layer] == MIXER_CONV, delta = c->mixer[layer] == MIXER_DELTA;
+    const model_config *config = &l->m->config;
+    const bool conv = config->mixer[layer] == MIXER_CONV, delta = config->mixer[layer] == MIXER_DELTA;
     gguf_tensor *x;
     switch (l->m->params[i].role) {
     case PARAM_MIX_IN:
@@ -183,22 +183,22 @@ static bool add_mixer(gguf_lister *l, int i, int layer)
     case PARAM_CONV:
         x = gguf_add_part(l, i, layer, conv ? "shortconv.conv" : "ssm_conv1d", 0, 0);
         if (delta)
-            turn_heads(l, x, 2 * c->scan_key_heads * c->scan_key_dim, c->scan_dim);
-        else if (!conv && !c->conv_bias)
+            turn_heads(l, x, 2 * config->scan_key_heads * config->scan_key_dim, config->scan_dim);
+        else if (!conv && !config->conv_bias)
             add_zeros(l, "ssm_conv1d", layer, l->m->params[i].rows);
         return true;
     case PARAM_CONV_BIAS: gguf_add_part(l, i, layer, "ssm_conv1d", 0, 0); return true;
     case PARAM_DECAY: add_scan_vector(l, i, layer, "ssm_a", 1); return true;
     case PARAM_DECAY_BIAS: add_scan_vector(l, i, layer, "ssm_dt", 0); return true;
     case PARAM_SKIP: add_scan_vector(l, i, layer, "ssm_d", 1); return true;
-    case PARAM_MIX_NORM: add_scan_vector(l, i, layer, "ssm_norm", model_mix_norm(c, layer)); return true;
+    case PARAM_MIX_NORM: add_scan_vector(l, i, layer, "ssm_norm", model_mix_norm(config, layer)); return true;
     case PARAM_MIX_OUT:
         x = gguf_add_part(l, i, layer, conv ? "shortconv.out_proj" : "ssm_out", 0, 0);
         if (x && delta) {
-            turn_heads(l, x, 0, c->scan_dim);
+            turn_heads(l, x, 0, config->scan_dim);
             x->columns = true;
         }
-        gguf_multiply(x, c->hidden, times_of(l, PARAM_MIX_OUT));
+        gguf_multiply(x, config->hidden, times_of(l, PARAM_MIX_OUT));
         return true;
     default: return false;
     }
@@ -233,14 +233,14 @@ static const char *const plain_names[PARAM_ROLES] = {
 static void add_param(gguf_lister *l, int i)
 {
     const param *p = &l->m->params[i];
-    const model_config *c = &l->m->config;
+    const model_config *config = &l->m->config;
     const int layer = l->m->blocks[p->block].layer;
     const bool qkv = p->role == PARAM_QKV || p->role == PARAM_QKV_BIAS;
-    if (layer >= 0 && ((c->sparse[layer] && gguf_add_sparse(l, i, layer)) || add_mixer(l, i, layer)))
+    if (layer >= 0 && ((config->sparse[layer] && gguf_add_sparse(l, i, layer)) || add_mixer(l, i, layer)))
         return;
     if (qkv && l->f->fused_qkv) {
         gguf_tensor *x = gguf_add_part(l, i, layer, "attn_qkv", 0, 0);
-        gguf_multiply(x, model_heads(c, layer).q_wide, gguf_query_scale(l->f, c, layer));
+        gguf_multiply(x, model_heads(config, layer).q_wide, gguf_query_scale(l->f, config, layer));
     } else if (qkv)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
@@ -254,16 +254,16 @@ static void add_param(gguf_lister *l, int i)
     else {
         gguf_tensor *x = gguf_add_part(l, i, layer, plain_names[p->role], 0, 0);
         if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */
-            gguf_multiply(x, p->cols, gguf_query_scale(l->f, c, layer));
+            gguf_multiply(x, p->cols, gguf_query_scale(l->f, config, layer));
             x->offset *= x->factor[0].times;
         } else
             gguf_multiply(x, p->rows, times_of(l, p->role));
     }
     if (!l->f->needs_biases)
         return;
-    if (p->role == PARAM_QKV && l->f->fused_qkv && !c->qkv_bias)
+    if (p->role == PARAM_QKV && l->f->fused_qkv && !config->qkv_bias)
         add_zeros(l, "attn_qkv", layer, p->rows);
-    if ((p->role == PARAM_OUT && !c->out_bias) || ((p->role == PARAM_UP || p->role == PARAM_DOWN) && !c->mlp_bias))
+    if ((p->role == PARAM_OUT && !config->out_bias) || ((p->role == PARAM_UP || p->role == PARAM_DOWN) && !config->mlp_bias))
         add_zeros(l, p->role == PARAM_UP ? "ffn_up" : plain_names[p->role], layer, p->rows);
 }
 

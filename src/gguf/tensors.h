@@ -48,7 +48,7 @@ void gguf_tensors_free(gguf_tensors *t);
 
 /* Writes all tensors, in order, of rows that `get` gives. `done` (may be NULL) is called with the bytes written so far. Needs a few MiB of
  * memory, plus one matrix if the model stores matrices transposed. */
-int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
+int gguf_tensors_write(gguf_writer *writer, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
                        void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e);
 
 #endif

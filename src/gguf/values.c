@@ -134,10 +134,10 @@ static int write_matrix(copier *x, const gguf_tensor *t)
     return status;
 }
 
-int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
+int gguf_tensors_write(gguf_writer *writer, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
                        void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e)
 {
-    copier x = {.w = w, .m = m, .get = get, .get_arg = get_arg, .done = done, .arg = arg, .e = e};
+    copier x = {.w = writer, .m = m, .get = get, .get_arg = get_arg, .done = done, .arg = arg, .e = e};
     for (int i = 0; i < t->n; i++) {
         const int64_t need = values_at_once(m, &t->list[i]);
         x.room = need > x.room ? need : x.room;

@@ -25,7 +25,7 @@ typedef struct vocabulary {
 } vocabulary;
 
 /* Writes the key-value pairs "tokenizer. ...". */
-int gguf_put_vocabulary(gguf_writer *w, const vocabulary *v, pt_error *e);
+int gguf_put_vocabulary(gguf_writer *writer, const vocabulary *v, pt_error *e);
 
 /* llama.cpp's name for the pre-tokenizer of a byte-level tokenizer.json. PT_FAILED: it has no such pre-tokenizer. */
 int gguf_word_cut_name(const char *where, const json_t *tokenizer_json, const char **name, pt_error *e);

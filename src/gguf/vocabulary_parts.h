@@ -13,11 +13,11 @@ int vocabulary_refuse(const vocabulary *v, const char *what, pt_error *e);
 
 int64_t vocabulary_bos(const vocabulary *v); /* -1: none */
 /* Writes the merges. `where` names the file in errors. */
-int vocabulary_put_merges(gguf_writer *w, const char *where, const json_t *tokenizer_json, pt_error *e);
+int vocabulary_put_merges(gguf_writer *writer, const char *where, const json_t *tokenizer_json, pt_error *e);
 
-int gguf_put_sentencepiece(gguf_writer *w, const vocabulary *v, pt_error *e); /* sentencepiece.c */
+int gguf_put_sentencepiece(gguf_writer *writer, const vocabulary *v, pt_error *e); /* sentencepiece.c */
 /* gemma4_vocabulary.c: is the tokenizer one that llama.cpp reads as Gemma 4's? */
 bool vocabulary_is_gemma4(const vocabulary *v);
-int gguf_put_gemma4(gguf_writer *w, const vocabulary *v, pt_error *e);
+int gguf_put_gemma4(gguf_writer *writer, const vocabulary *v, pt_error *e);
 
 #endif

@@ -30,27 +30,27 @@ typedef struct gguf_writer gguf_writer;
 
 int gguf_create(const char *path, gguf_writer **out, pt_error *e);
 
-void gguf_put_u32(gguf_writer *w, const char *key, uint32_t value);
-void gguf_put_f32(gguf_writer *w, const char *key, float value);
-void gguf_put_bool(gguf_writer *w, const char *key, bool value);
-void gguf_put_string(gguf_writer *w, const char *key, const char *value);
-void gguf_put_bytes(gguf_writer *w, const char *key, const char *value, size_t n); /* a string that may contain NUL */
+void gguf_put_u32(gguf_writer *writer, const char *key, uint32_t value);
+void gguf_put_f32(gguf_writer *writer, const char *key, float value);
+void gguf_put_bool(gguf_writer *writer, const char *key, bool value);
+void gguf_put_string(gguf_writer *writer, const char *key, const char *value);
+void gguf_put_bytes(gguf_writer *writer, const char *key, const char *value, size_t n); /* a string that may contain NUL */
 
 /* Begins an array; n calls with its values must follow. */
 typedef enum gguf_kind { GGUF_ARRAY_F32 = 6, GGUF_ARRAY_I32 = 5, GGUF_ARRAY_BOOL = 7, GGUF_ARRAY_STRING = 8 } gguf_kind;
-void gguf_begin_array(gguf_writer *w, const char *key, gguf_kind kind, uint64_t n);
-void gguf_add_f32(gguf_writer *w, float value);
-void gguf_add_i32(gguf_writer *w, int32_t value);
-void gguf_add_bool(gguf_writer *w, bool value);
-void gguf_add_string(gguf_writer *w, const char *text, size_t n);
+void gguf_begin_array(gguf_writer *writer, const char *key, gguf_kind kind, uint64_t n);
+void gguf_add_f32(gguf_writer *writer, float value);
+void gguf_add_i32(gguf_writer *writer, int32_t value);
+void gguf_add_bool(gguf_writer *writer, bool value);
+void gguf_add_string(gguf_writer *writer, const char *text, size_t n);
 
 /* shape: rows first, as everywhere here; rank 1 to 3. Rows must be whole blocks. */
-int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, const int64_t *shape, pt_error *e);
-int gguf_begin(gguf_writer *w, pt_error *e);
-uint64_t gguf_bytes(const gguf_writer *w); /* of all tensors' values; valid after gguf_begin */
+int gguf_declare(gguf_writer *writer, const char *name, gguf_type type, int rank, const int64_t *shape, pt_error *e);
+int gguf_begin(gguf_writer *writer, pt_error *e);
+uint64_t gguf_bytes(const gguf_writer *writer); /* of all tensors' values; valid after gguf_begin */
 /* Rounds to the tensor's type. PT_FAILED if a finite value overflows F16, or if one is too large for blocks or no number. */
-int gguf_append(gguf_writer *w, const float *values, int64_t n, pt_error *e);
-int gguf_finish(gguf_writer *w, pt_error *e);
-void gguf_close(gguf_writer *w);
+int gguf_append(gguf_writer *writer, const float *values, int64_t n, pt_error *e);
+int gguf_finish(gguf_writer *writer, pt_error *e);
+void gguf_close(gguf_writer *writer);
 
 #endif

@@ -90,14 +90,14 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
 
 static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
 {
-    const model_config *c = &v->model->config;
-    *seq_len = v->o->seq_len ? v->o->seq_len : c->max_positions < 1024 ? c->max_positions : 1024;
-    if (c->position == POSITION_LEARNED && *seq_len > c->max_positions)
+    const model_config *config = &v->model->config;
+    *seq_len = v->o->seq_len ? v->o->seq_len : config->max_positions < 1024 ? config->max_positions : 1024;
+    if (config->position == POSITION_LEARNED && *seq_len > config->max_positions)
         return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
-                       (long long)*seq_len, (long long)c->max_positions);
-    if (*seq_len > c->max_positions)
+                       (long long)*seq_len, (long long)config->max_positions);
+    if (*seq_len > config->max_positions)
         notice(v, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld", (long long)*seq_len,
-               (long long)c->max_positions);
+               (long long)config->max_positions);
     return 0;
 }
 
@@ -182,19 +182,19 @@ static int choose_budgets(evaluation *v, pt_error *e)
 
 /* Nothing is measured for one pass over the data: among the plans that fit, the one that reads least is best on any machine. The rates of
  * an ordinary processor and disk order the rest. */
-static void rough_costs(const evaluation *v, costs *c)
+static void rough_costs(const evaluation *v, costs *costs)
 {
     const double operations = 500, copied = 8, read = 1.5, written = 1; /* per ns */
     const cost_curve copies = {2, {1, 1e9}, {1e4, 1e4 + 1e9 / copied}};
     double weights = (double)accumulator_elements(v->model, 1), forward = 2 * (double)v->shape.unit_rows * weights / operations;
-    costs_init(c);
+    costs_init(costs);
     for (int level = 0; level < SAVE_LEVELS; level++)
-        c->layer[0].forward_ns[level] = forward;
-    c->head_eval_ns = 2 * (double)v->shape.unit_rows * (double)accumulator_elements(v->model, v->model->blocks_n - 1) / operations;
-    c->to_device = c->from_device = copies;
-    c->read = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / read}};
-    c->write = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / written}};
-    c->task_ns = 1e4;
+        costs->layer[0].forward_ns[level] = forward;
+    costs->head_eval_ns = 2 * (double)v->shape.unit_rows * (double)accumulator_elements(v->model, v->model->blocks_n - 1) / operations;
+    costs->to_device = costs->from_device = copies;
+    costs->read = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / read}};
+    costs->write = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / written}};
+    costs->task_ns = 1e4;
 }
 
 /* The memory of this machine beyond the given budgets. */
@@ -232,9 +232,9 @@ static int refuse(const evaluation *v, const search_input *in, pt_error *e)
 
 static int choose_plan(evaluation *v, pt_error *e)
 {
-    costs c;
-    rough_costs(v, &c);
-    search_input in = {.model = v->model, .shape = &v->shape, .costs = &c, .host_tier = v->host_tier,
+    costs costs;
+    rough_costs(v, &costs);
+    search_input in = {.model = v->model, .shape = &v->shape, .costs = &costs, .host_tier = v->host_tier,
                        .threads = machine_threads(v->o->threads), .threads_bytes = v->device->info.threads_bytes};
     memcpy(in.budget, v->budget, sizeof in.budget);
     int failed = search_plan(&in, &v->found, e);
@@ -278,7 +278,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
 static int load_weights(evaluation *v, pt_error *e)
 {
     safetensors *st;
-    state s;
+    state state;
     int failed = safetensors_open(v->o->model, &st, e);
     if (failed)
         return failed;
@@ -287,11 +287,11 @@ static int load_weights(evaluation *v, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: there is no tensor score.weight, which scores the labels: train the model first",
                        v->o->model);
     }
-    state_open(&s, v->x);
-    failed = v->adapter ? state_load_adapted(&s, st, v->adapter, 0, e) : state_load(&s, st, e);
+    state_open(&state, v->x);
+    failed = v->adapter ? state_load_adapted(&state, st, v->adapter, 0, e) : state_load(&state, st, e);
     if (!failed)
         weights_notice_unused(v->model, st, v->o->notice, v->o->arg);
-    int closed = state_close(&s, failed ? NULL : e);
+    int closed = state_close(&state, failed ? NULL : e);
     safetensors_close(st);
     return failed ? failed : closed;
 }

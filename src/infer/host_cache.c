@@ -25,7 +25,7 @@ struct host_cache {
 
 /* ---- sizes ---- */
 
-static bool has_cache(const model_config *c, int layer) { return model_attends(c, layer) && !model_reads_kv(c, layer); }
+static bool has_cache(const model_config *config, int layer) { return model_attends(config, layer) && !model_reads_kv(config, layer); }
 
 int inference_cache_layers(const model *m)
 {
@@ -54,20 +54,20 @@ static bool is_taken(int i, int n, int of) { return (int64_t)(i + 1) * n / of > 
 
 bool cache_is_away(const cache_shape *s, int layer)
 {
-    const model_config *c = &s->model->config;
-    const int owner = model_kv_layer(c, layer);
+    const model_config *config = &s->model->config;
+    const int owner = model_kv_layer(config, layer);
     int same = 0, before = 0, windows = 0; /* layers with a cache: with a window, or all without one */
-    if (!s->plan.away || !has_cache(c, owner))
+    if (!s->plan.away || !has_cache(config, owner))
         return false;
-    for (int l = 0; l < c->layers; l++) {
-        if (!has_cache(c, l))
+    for (int l = 0; l < config->layers; l++) {
+        if (!has_cache(config, l))
             continue;
-        windows += c->window[l] > 0;
-        same += !c->window[l] == !c->window[owner];
-        before += l < owner && !c->window[l] == !c->window[owner];
+        windows += config->window[l] > 0;
+        same += !config->window[l] == !config->window[owner];
+        before += l < owner && !config->window[l] == !config->window[owner];
     }
     const int first = s->plan.away < windows ? s->plan.away : windows;
-    return is_taken(before, c->window[owner] ? first : s->plan.away - first, same);
+    return is_taken(before, config->window[owner] ? first : s->plan.away - first, same);
 }
 
 /* The least divisor of the heads of k and v that is not less than s->plan.blocks, and at most their number. */

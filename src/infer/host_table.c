@@ -19,15 +19,15 @@ uint64_t inference_host_bytes(const model *m, pt_dtype type, const device *d, in
     return table ? host_table_rows_bytes(table, type, table->rows + inference_rows_of(m, d, streamed)) : 0;
 }
 
-const char *host_table_submit_rows(inference *x, const int32_t *ids, int64_t n)
+const char *host_table_submit_rows(inference *infer, const int32_t *ids, int64_t n)
 {
-    const param *table = host_table(x->model, x->device);
-    const size_t row = (size_t)host_table_rows_bytes(table, x->shape.type, 1);
+    const param *table = host_table(infer->model, infer->device);
+    const size_t row = (size_t)host_table_rows_bytes(table, infer->shape.type, 1);
     if (!table)
         return NULL;
-    char *rows = x->table + (size_t)table->rows * row;
+    char *rows = infer->table + (size_t)table->rows * row;
     for (int64_t i = 0; i < n; i++)
-        memcpy(rows + (size_t)i * row, x->table + (size_t)ids[i] * row, row);
-    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->arena + x->layout.rows, rows, (size_t)n * row}});
-    return x->arena + x->layout.rows;
+        memcpy(rows + (size_t)i * row, infer->table + (size_t)ids[i] * row, row);
+    queue_submit(infer->queue, &(op){OP_COPY, .copy = {infer->arena + infer->layout.rows, rows, (size_t)n * row}});
+    return infer->arena + infer->layout.rows;
 }

@@ -35,7 +35,7 @@ struct stream_place;
  * says (streamed.h); NULL with 0. The model and the device must outlive it. */
 int inference_open(const model *m, device *d, pt_dtype type, int threads, int streamed, const struct stream_place *place, inference **out,
                    pt_error *e);
-void inference_close(inference *x);
+void inference_close(inference *infer);
 
 /* Memory for a context of so many tokens, including that for loading. */
 uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context, cache_plan cache);
@@ -47,35 +47,35 @@ int inference_cache_blocks(const model *m);
 /* Of the host's memory beside a GPU: for the table of layers' inputs, which stays there. 0: the model has none. */
 uint64_t inference_host_bytes(const model *m, pt_dtype type, const device *d, int streamed);
 /* Tokens that are fed together. */
-int64_t inference_rows(const inference *x);
+int64_t inference_rows(const inference *infer);
 /* After loading: the time in which the weights that do not stay are fetched once, measured; 0: all stay. */
-int inference_fetch_s(inference *x, double *seconds, pt_error *e);
+int inference_fetch_s(inference *infer, double *seconds, pt_error *e);
 
 /* Loads weights from a Hugging Face folder, with all threads; st NULL: random ones from `seed`. `progress` (may be NULL) is called from the
  * caller's thread with bytes of weights. adapter: file of the model's adapters, NULL if it has none. */
-int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
+int inference_load(inference *infer, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e);
 
 /* Starts a sequence of at most `context` tokens, whose cache is where `cache` says, unless one for as many tokens is there. If kept is not
  * NULL, the new sequence begins with the first *kept tokens of the last one, and inference_feed continues after them. *kept becomes smaller
  * if fewer could be kept: 0 if the cache was allocated again, and at most the length of the last prompt if layers keep a state, which
  * cannot be cut back to any other place. */
-int inference_begin(inference *x, int64_t context, cache_plan cache, int64_t *kept, pt_error *e);
+int inference_begin(inference *infer, int64_t context, cache_plan cache, int64_t *kept, pt_error *e);
 /* The tokens that the cache has room for, and where it is. */
-int64_t inference_context(const inference *x);
-cache_plan inference_cache(const inference *x);
+int64_t inference_context(const inference *infer);
+cache_plan inference_cache(const inference *infer);
 /* Before the first token: the time in which caches in host memory are fetched once when they are full, measured. */
-int inference_cache_s(inference *x, double *seconds, pt_error *e);
+int inference_cache_s(inference *infer, double *seconds, pt_error *e);
 
 /* Feeds the next n tokens of the sequence (ids below the vocabulary's size, within the context), and returns the logits (V) for the token
  * after them, valid until the next call. */
-int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e);
+int inference_feed(inference *infer, const int32_t *ids, int64_t n, const float **logits, pt_error *e);
 
 /* The same, and the logits after each of them in `all` (n x V). */
-int inference_feed_all(inference *x, const int32_t *ids, int64_t n, float *all, pt_error *e);
+int inference_feed_all(inference *infer, const int32_t *ids, int64_t n, float *all, pt_error *e);
 
 uint64_t inference_params_bytes(const model *m, pt_dtype type); /* of all weights */
 /* Bytes of weights that decoding a token reads: all except the tables, of which it reads one row. */
-uint64_t inference_weight_bytes(const inference *x);
+uint64_t inference_weight_bytes(const inference *infer);
 
 #endif

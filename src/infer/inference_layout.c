@@ -14,11 +14,11 @@ static uint64_t take(uint64_t *at, uint64_t bytes)
 
 step_shape inference_shape(const model *m, pt_dtype type, int64_t rows)
 {
-    step_shape s;
-    step_shape_init(&s, m, type, 1, rows);
-    s.slice_rows = m->config.vocab; /* the table is in one piece */
-    s.whole_heads = rows;           /* the cache holds all heads */
-    return s;
+    step_shape shape;
+    step_shape_init(&shape, m, type, 1, rows);
+    shape.slice_rows = m->config.vocab; /* the table is in one piece */
+    shape.whole_heads = rows;           /* the cache holds all heads */
+    return shape;
 }
 
 bool inference_is_streamed(const model *m, int n, int block)
@@ -91,10 +91,10 @@ uint64_t inference_gains_at(const model *m, int matrix)
     return at;
 }
 
-void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed_n,
+void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *shape, int streamed_n,
                            const layer_set *layers)
 {
-    pt_dtype type = s->type;
+    pt_dtype type = shape->type;
     uint64_t at = staying_bytes(m, type, d, streamed_n), saved = 0, workspace = 0;
     at = align_up(at, streamed_n ? STREAM_ALIGN : INFERENCE_LINE);
     l->slots = take(&at, stream_slot_bytes(m, type, streamed_n));
@@ -104,9 +104,9 @@ void inference_layout_init(inference_layout *l, const model *m, const device *d,
         workspace = layer->forward_workspace > workspace ? layer->forward_workspace : workspace;
     }
     l->x = take(&at, saved);
-    l->stream = take(&at, residual_bytes(m, s));
+    l->stream = take(&at, residual_bytes(m, shape));
     carried_layout carried;
-    carried_layout_init(&carried, m, s);
+    carried_layout_init(&carried, m, shape);
     l->carried = take(&at, carried.bytes);
     l->rows = take(&at, host_table_rows_bytes(host_table(m, d), type, inference_rows_of(m, d, streamed_n)));
     l->workspace = take(&at, workspace);
@@ -126,22 +126,22 @@ uint64_t inference_caches_bytes(const cache_shape *s, int n)
 }
 
 /* Bytes of the states of the first `n` layers. */
-static uint64_t states_bytes(const model *m, const step_shape *s, const layer_set *layers, int n)
+static uint64_t states_bytes(const model *m, const step_shape *shape, const layer_set *layers, int n)
 {
     uint64_t bytes = 0;
     for (int l = 0; l < n; l++) {
-        const layer_program *p = &layer_set_layout(layers, l, SAVE_INPUT)->program;
-        bytes += layer_state_bytes(p, m, l, s, p->stages_n);
+        const layer_program *program = &layer_set_layout(layers, l, SAVE_INPUT)->program;
+        bytes += layer_state_bytes(program, m, l, shape, program->stages_n);
     }
     return bytes;
 }
 
 cache_places inference_cache_places(const cache_shape *s)
 {
-    const model_config *c = &s->model->config;
-    cache_places p = {.state_bytes = states_bytes(s->model, s->shape, s->layers, (int)c->layers)};
-    take(&p.bytes, inference_caches_bytes(s, (int)c->layers));
-    p.rope = take(&p.bytes, (uint64_t)model_rope_offset(c, c->ropes_n, s->context) * sizeof(float));
+    const model_config *config = &s->model->config;
+    cache_places p = {.state_bytes = states_bytes(s->model, s->shape, s->layers, (int)config->layers)};
+    take(&p.bytes, inference_caches_bytes(s, (int)config->layers));
+    p.rope = take(&p.bytes, (uint64_t)model_rope_offset(config, config->ropes_n, s->context) * sizeof(float));
     p.state = take(&p.bytes, 2 * p.state_bytes);
     p.slots = take(&p.bytes, cache_slot_bytes(s));
     return p;
@@ -155,13 +155,13 @@ uint64_t inference_mail_bytes(const model *m, int64_t rows)
 uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context, cache_plan cache)
 {
     const int64_t rows = inference_rows_of(m, d, streamed);
-    step_shape s = inference_shape(m, type, rows);
+    step_shape shape = inference_shape(m, type, rows);
     layer_set layers;
     inference_layout l;
-    if (layer_set_init(&layers, m, &s, &(pt_error){0}))
+    if (layer_set_init(&layers, m, &shape, &(pt_error){0}))
         return UINT64_MAX;
-    inference_layout_init(&l, m, d, &s, streamed, &layers);
-    uint64_t later = inference_cache_places(&(cache_shape){m, &s, &layers, rows, context, cache}).bytes;
+    inference_layout_init(&l, m, d, &shape, streamed, &layers);
+    uint64_t later = inference_cache_places(&(cache_shape){m, &shape, &layers, rows, context, cache}).bytes;
     const uint64_t loading = load_bytes(m, type, d->info.threads);
     layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
@@ -172,31 +172,32 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int str
 uint64_t inference_cache_bytes(const model *m, pt_dtype type, const device *d, int64_t context, cache_plan cache, uint64_t *fetched)
 {
     const int64_t rows = inference_rows_of(m, d, 0);
-    const step_shape s = inference_shape(m, type, rows);
+    const step_shape shape = inference_shape(m, type, rows);
     layer_set layers;
     *fetched = 0;
     if (!cache.away)
         return 0;
-    if (layer_set_init(&layers, m, &s, &(pt_error){0}))
+    if (layer_set_init(&layers, m, &shape, &(pt_error){0}))
         return UINT64_MAX;
-    const cache_shape of = {m, &s, &layers, rows, context, cache};
+    const cache_shape of = {m, &shape, &layers, rows, context, cache};
     const uint64_t bytes = cache_store_bytes(&of);
     *fetched = cache_fetch_bytes(&of);
     layer_set_free(&layers);
     return bytes;
 }
 
-int64_t inference_rows(const inference *x) { return x->rows; }
+int64_t inference_rows(const inference *infer) { return infer->rows; }
 
 uint64_t inference_params_bytes(const model *m, pt_dtype type) { return inference_place_params(m, type, NULL, NULL); }
 
-uint64_t inference_weight_bytes(const inference *x)
+uint64_t inference_weight_bytes(const inference *infer)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < x->model->params_n; i++) {
-        const param *p = &x->model->params[i];
-        bool table = p->kind->use == USE_POSITIONS || p->role == PARAM_LAYER_TOKENS || (p->role == PARAM_TOKENS && !x->model->config.tied);
-        bytes += table ? 0 : load_param_bytes(p, x->shape.type);
+    for (int i = 0; i < infer->model->params_n; i++) {
+        const param *p = &infer->model->params[i];
+        bool table =
+            p->kind->use == USE_POSITIONS || p->role == PARAM_LAYER_TOKENS || (p->role == PARAM_TOKENS && !infer->model->config.tied);
+        bytes += table ? 0 : load_param_bytes(p, infer->shape.type);
     }
     return bytes;
 }

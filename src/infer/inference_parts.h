@@ -53,7 +53,7 @@ void inference_find_staying(const model *m, const device *d, int streamed, bool 
 uint64_t inference_place_params(const model *m, pt_dtype type, const bool *stays, uint64_t *param_at);
 /* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_LINEAR_MATRICES: their end). */
 uint64_t inference_gains_at(const model *m, int matrix);
-void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed,
+void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *shape, int streamed,
                            const layer_set *layers);
 uint64_t inference_mail_bytes(const model *m, int64_t rows);
 
@@ -61,16 +61,16 @@ cache_places inference_cache_places(const cache_shape *s);
 /* Bytes of the caches of the first `n` layers on the device. A layer that reads another's keys and values has none. */
 uint64_t inference_caches_bytes(const cache_shape *s, int n);
 
-/* inference_load.c: the weights of a block where they are when x->queue comes to what follows; inference_leave_block says that all of it
- * was given to the queue. */
-block_weights inference_enter_block(inference *x, int b);
-void inference_leave_block(inference *x, int b);
+/* inference_load.c: the weights of a block where they are when infer->queue comes to what follows; inference_leave_block says that all of
+ * it was given to the queue. */
+block_weights inference_enter_block(inference *infer, int b);
+void inference_leave_block(inference *infer, int b);
 
 /* host_table.c: the table of layers' inputs, if it is kept in host memory, beside a GPU with its own: of each token one row is read. Or
  * NULL. */
 const param *host_table(const model *m, const device *d);
 uint64_t host_table_rows_bytes(const param *table, pt_dtype type, int64_t rows);
 /* Copies the rows of the table that the ids have to the device; NULL: the table is there. */
-const char *host_table_submit_rows(inference *x, const int32_t *ids, int64_t n);
+const char *host_table_submit_rows(inference *infer, const int32_t *ids, int64_t n);
 
 #endif

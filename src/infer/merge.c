@@ -63,36 +63,36 @@ static void tell_ends(const merger *x, const char *adapter)
 }
 
 /* The ends that an adapter was trained with: those that its folder names, and the template's. A tokenizer that cannot be read has none. */
-static int add_ends(const merger *x, companions *c, const char *adapter, const char *template, pt_error *e)
+static int add_ends(const merger *x, companions *companions, const char *adapter, const char *template, pt_error *e)
 {
     const int64_t usual = x->m[0]->config.eos;
-    tokenizer *t = NULL;
+    tokenizer *tok = NULL;
     bool by_folder, by_template = false;
-    int failed = companions_add_ends_of(c, adapter, usual, &by_folder, e);
-    if (!failed && template && !tokenizer_open_beside(x->o->model, adapter, &t, NULL)) {
-        const int64_t end = chat_turn_end_of(x->o->model, template, t, time(NULL));
+    int failed = companions_add_ends_of(companions, adapter, usual, &by_folder, e);
+    if (!failed && template && !tokenizer_open_beside(x->o->model, adapter, &tok, NULL)) {
+        const int64_t end = chat_turn_end_of(x->o->model, template, tok, time(NULL));
         if (end >= 0 && end < x->m[0]->config.vocab)
-            failed = companions_add_end(c, end, usual, &by_template, e);
-        tokenizer_close(t);
+            failed = companions_add_end(companions, end, usual, &by_template, e);
+        tokenizer_close(tok);
     }
     if (by_folder || by_template)
         tell_ends(x, adapter);
     return failed;
 }
 
-static int add_all_ends(const merger *x, companions *c, const char *template, pt_error *e)
+static int add_all_ends(const merger *x, companions *companions, const char *template, pt_error *e)
 {
     int failed = 0;
     for (int i = 0; i < x->n && !failed; i++)
-        failed = add_ends(x, c, x->folder[i], i ? NULL : template, e);
+        failed = add_ends(x, companions, x->folder[i], i ? NULL : template, e);
     return failed;
 }
 
 /* Of a head that scores: its labels, and what does not count behind a text. */
-static int take_labels(const merger *x, companions *c, pt_error *e)
+static int take_labels(const merger *x, companions *companions, pt_error *e)
 {
     label_names labels = {0};
-    tokenizer *t;
+    tokenizer *tok;
     int64_t padding;
     if (!x->m[0]->config.labels)
         return 0;
@@ -101,12 +101,12 @@ static int take_labels(const merger *x, companions *c, pt_error *e)
         failed = pt_fail(e, PT_FAILED, "%.400s/" LABELS_FILE " names %lld labels, and the head has %lld: the files do not belong together",
                          x->folder[0], (long long)labels.n, (long long)x->m[0]->config.labels);
     if (!failed)
-        failed = tokenizer_open_beside(x->o->model, x->folder[0], &t, e);
+        failed = tokenizer_open_beside(x->o->model, x->folder[0], &tok, e);
     if (!failed) {
-        failed = tokenizer_padding(t, x->o->model, &padding, e);
+        failed = tokenizer_padding(tok, x->o->model, &padding, e);
         if (!failed)
-            companions_take_labels(c, x->m[0], (const char *const *)labels.name, padding);
-        tokenizer_close(t);
+            companions_take_labels(companions, x->m[0], (const char *const *)labels.name, padding);
+        tokenizer_close(tok);
     }
     labels_free(&labels);
     return failed;
@@ -114,30 +114,30 @@ static int take_labels(const merger *x, companions *c, pt_error *e)
 
 static int write_folder(merger *x, const char *folder, pt_error *e)
 {
-    companions c;
-    safetensors_writer *w = NULL;
+    companions companions;
+    safetensors_writer *writer = NULL;
     const weights_layout layout = {.naming = weights_naming_of(x->m[0], x->base), .source = x->m[0]->config.multimodal ? x->base : NULL};
     char path[FILE_PATH_BYTES];
     const char *template = NULL;
-    int failed = companions_read(&c, x->o->model, x->m[0], e);
+    int failed = companions_read(&companions, x->o->model, x->m[0], e);
     if (!failed)
-        failed = companions_take_tokenizer_of(&c, x->folder[0], e);
+        failed = companions_take_tokenizer_of(&companions, x->folder[0], e);
     if (!failed)
-        failed = take_labels(x, &c, e);
+        failed = take_labels(x, &companions, e);
     for (int i = 0; i < x->n && !template; i++)
         template = chat_template_file(NULL, x->folder[i], path);
     if (!failed && template)
-        failed = companions_take_template(&c, template, e);
+        failed = companions_take_template(&companions, template, e);
     if (!failed)
-        failed = add_all_ends(x, &c, template, e);
+        failed = add_all_ends(x, &companions, template, e);
     if (!failed)
-        failed = companions_write(&c, folder, x->type, x->m[0]->config.model_type, e);
+        failed = companions_write(&companions, folder, x->type, x->m[0]->config.model_type, e);
     if (!failed)
-        failed = safetensors_writer_open(folder, "model", SAFETENSORS_SHARD_DEFAULT, &w, e);
+        failed = safetensors_writer_open(folder, "model", SAFETENSORS_SHARD_DEFAULT, &writer, e);
     if (!failed)
-        failed = weights_export_some(x->m[0], w, type_of, layout, get_rows, x, x->scratch, SCRATCH_BYTES, e);
-    safetensors_writer_close(w);
-    companions_free(&c);
+        failed = weights_export_some(x->m[0], writer, type_of, layout, get_rows, x, x->scratch, SCRATCH_BYTES, e);
+    safetensors_writer_close(writer);
+    companions_free(&companions);
     return failed;
 }
 

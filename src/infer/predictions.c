@@ -70,10 +70,10 @@ static int take_example(void *arg, const scored_example *x, pt_error *e)
 int predictions_take(void *arg, uint64_t first, uint64_t n, pt_error *e)
 {
     const predictions *p = arg;
-    const step_shape *s = executor_input_of(p->x)->shape;
+    const step_shape *shape = executor_input_of(p->x)->shape;
     int failed = 0;
     for (uint64_t i = 0; i < n && !failed; i++) {
-        window w = {p, executor_scores(p->x) + (int64_t)i * s->seq_len * s->scores};
+        window w = {p, executor_scores(p->x) + (int64_t)i * shape->seq_len * shape->scores};
         failed = dataset_scored(p->data, first + i, take_example, &w, e);
     }
     return failed;

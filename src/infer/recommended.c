@@ -23,20 +23,20 @@ static bool has(const json_t *object, const char *key)
 }
 
 /* Reads what `o` leaves to the model. */
-static int read_keys(const json_source *s, const pt_generate_options *o, recommendation *r, pt_error *e)
+static int read_keys(const json_source *src, const pt_generate_options *o, recommendation *r, pt_error *e)
 {
-    r->speaks = has(s->object, "do_sample") || has(s->object, "temperature") || has(s->object, "top_k") || has(s->object, "top_p");
+    r->speaks = has(src->object, "do_sample") || has(src->object, "temperature") || has(src->object, "top_k") || has(src->object, "top_p");
     if (r->speaks)
         r->temperature = r->top_p = 1;
-    int failed = json_get_bool(s, "do_sample", JSON_OPTIONAL, &r->does_sample, e);
+    int failed = json_get_bool(src, "do_sample", JSON_OPTIONAL, &r->does_sample, e);
     if (!failed && o->temperature == PT_OF_MODEL)
-        failed = json_get_double(s, "temperature", JSON_OPTIONAL, 0, 1e3, &r->temperature, e);
+        failed = json_get_double(src, "temperature", JSON_OPTIONAL, 0, 1e3, &r->temperature, e);
     if (!failed && o->top_k == PT_OF_MODEL)
-        failed = json_get_int(s, "top_k", JSON_OPTIONAL, -1, INT64_MAX, &r->top_k, e);
+        failed = json_get_int(src, "top_k", JSON_OPTIONAL, -1, INT64_MAX, &r->top_k, e);
     if (!failed && o->top_p == PT_OF_MODEL)
-        failed = json_get_double(s, "top_p", JSON_OPTIONAL, 0, 1, &r->top_p, e);
+        failed = json_get_double(src, "top_p", JSON_OPTIONAL, 0, 1, &r->top_p, e);
     if (!failed && o->repetition_penalty == PT_OF_MODEL)
-        failed = json_get_double(s, "repetition_penalty", JSON_OPTIONAL, 1e-3, 1e3, &r->penalty, e);
+        failed = json_get_double(src, "repetition_penalty", JSON_OPTIONAL, 1e-3, 1e3, &r->penalty, e);
     if (!r->does_sample || r->temperature < COLDEST)
         r->temperature = 0;
     if (r->top_k < 0)

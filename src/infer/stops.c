@@ -38,10 +38,10 @@ int stops_add_named(stop_ids *s, const char *folder, const char *name, const mod
     return 0;
 }
 
-int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *t, pt_error *e)
+int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *tok, pt_error *e)
 {
     s->n = 0;
-    stops_add(s, m, tokenizer_eos(t));
+    stops_add(s, m, tokenizer_eos(tok));
     int failed = stops_add_named(s, folder, "generation_config.json", m, e);
     if (!failed)
         failed = stops_add_named(s, folder, "config.json", m, e);

@@ -12,7 +12,7 @@ typedef struct stop_ids {
 } stop_ids;
 
 /* The tokenizer's, and those of generation_config.json and config.json, each once; if there are none, the architecture's own. */
-int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *t, pt_error *e);
+int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *tok, pt_error *e);
 void stops_add(stop_ids *s, const model *m, int64_t id); /* once; not if the model has no such id, or -1 */
 /* Those that a JSON file of a folder names, if there is one. */
 int stops_add_named(stop_ids *s, const char *folder, const char *name, const model *m, pt_error *e);

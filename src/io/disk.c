@@ -56,7 +56,7 @@ static void job_sum(disk_job *job, size_t most)
     job->unsummed.bytes -= n;
 }
 
-bool disk_channel_has_uring(const disk_channel *c) { return c->has_uring; }
+bool disk_channel_has_uring(const disk_channel *channel) { return channel->has_uring; }
 
 /* False where the kernel or a sandbox refuses io_uring, or io_uring lacks IORING_OP_READ: pread and pwrite are used then. */
 static bool ring_open(struct io_uring *ring, int depth)
@@ -76,30 +76,30 @@ static bool ring_open(struct io_uring *ring, int depth)
 int disk_channel_open(disk_file *f, disk_channel **out, pt_error *e)
 {
     *out = NULL;
-    disk_channel *c = calloc(1, sizeof *c);
+    disk_channel *channel = calloc(1, sizeof *channel);
     char *tail = aligned_alloc(DISK_ALIGN, DISK_ALIGN);
-    if (!c || !tail) {
-        free(c);
+    if (!channel || !tail) {
+        free(channel);
         free(tail);
-        return pt_fail(e, PT_FAILED, "no memory for a disk channel's %zu bytes", sizeof *c + DISK_ALIGN);
+        return pt_fail(e, PT_FAILED, "no memory for a disk channel's %zu bytes", sizeof *channel + DISK_ALIGN);
     }
-    c->file = f;
-    c->tail = memset(tail, 0, DISK_ALIGN);
-    c->has_uring = !f->options.no_uring && ring_open(&c->ring, f->options.depth);
+    channel->file = f;
+    channel->tail = memset(tail, 0, DISK_ALIGN);
+    channel->has_uring = !f->options.no_uring && ring_open(&channel->ring, f->options.depth);
     for (int i = 0; i < DISK_DEPTH_MAX; i++)
-        c->idle[i] = i;
-    *out = c;
+        channel->idle[i] = i;
+    *out = channel;
     return 0;
 }
 
-void disk_channel_close(disk_channel *c)
+void disk_channel_close(disk_channel *channel)
 {
-    if (!c)
+    if (!channel)
         return;
-    if (c->has_uring)
-        io_uring_queue_exit(&c->ring);
-    free(c->tail);
-    free(c);
+    if (channel->has_uring)
+        io_uring_queue_exit(&channel->ring);
+    free(channel->tail);
+    free(channel);
 }
 
 /* Takes the next piece, of at most `most` bytes, from the job; false if nothing is left. */
@@ -121,9 +121,9 @@ static bool job_next(disk_job *job, size_t most, disk_piece *p)
 
 /* Records the result of one transfer (bytes or -errno). True if the rest of the piece has to be submitted again. Only whole blocks count as
  * progress, so that offsets stay aligned. */
-static bool piece_done(const disk_channel *c, disk_job *job, disk_piece *p, int result)
+static bool piece_done(const disk_channel *channel, disk_job *job, disk_piece *p, int result)
 {
-    const disk_options *o = &c->file->options;
+    const disk_options *o = &channel->file->options;
     if (o->fault)
         result = o->fault(o->context, job->is_write, p->offset, p->bytes, result);
     size_t moved = result > 0 ? (size_t)result : 0;
@@ -146,46 +146,46 @@ static bool piece_done(const disk_channel *c, disk_job *job, disk_piece *p, int 
 }
 
 /* Submits the piece in entry i. The ring has room: at most `depth` pieces are in flight. */
-static void ring_put(disk_channel *c, const disk_job *job, int i)
+static void ring_put(disk_channel *channel, const disk_job *job, int i)
 {
-    const disk_piece *p = &c->pieces[i];
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&c->ring);
+    const disk_piece *p = &channel->pieces[i];
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&channel->ring);
     if (job->is_write)
-        io_uring_prep_write(sqe, c->file->fd, p->memory, (unsigned)p->bytes, p->offset);
+        io_uring_prep_write(sqe, channel->file->fd, p->memory, (unsigned)p->bytes, p->offset);
     else
-        io_uring_prep_read(sqe, c->file->fd, p->memory, (unsigned)p->bytes, p->offset);
+        io_uring_prep_read(sqe, channel->file->fd, p->memory, (unsigned)p->bytes, p->offset);
     io_uring_sqe_set_data(sqe, (void *)(intptr_t)i);
 }
 
-static void job_run_ring(disk_channel *c, disk_job *job)
+static void job_run_ring(disk_channel *channel, disk_job *job)
 {
-    int idle = c->file->options.depth, in_flight = 0;
+    int idle = channel->file->options.depth, in_flight = 0;
     for (;;) {
-        while (idle > 0 && job_next(job, c->file->options.piece_bytes, &c->pieces[c->idle[idle - 1]])) {
-            ring_put(c, job, c->idle[--idle]);
+        while (idle > 0 && job_next(job, channel->file->options.piece_bytes, &channel->pieces[channel->idle[idle - 1]])) {
+            ring_put(channel, job, channel->idle[--idle]);
             in_flight++;
         }
         if (!in_flight)
             return;
         if (job->unsummed.bytes) {
-            io_uring_submit(&c->ring); /* what it leaves is submitted below */
-            job_sum(job, c->file->options.piece_bytes);
+            io_uring_submit(&channel->ring); /* what it leaves is submitted below */
+            job_sum(job, channel->file->options.piece_bytes);
         }
-        int status = io_uring_submit_and_wait(&c->ring, 1);
+        int status = io_uring_submit_and_wait(&channel->ring, 1);
         if (status < 0 && status != -EINTR && status != -EAGAIN && status != -EBUSY) {
             job->error = -status;
             job->error_offset = job->rest.offset;
-            c->broken = true;
+            channel->broken = true;
             return;
         }
         struct io_uring_cqe *cqe;
-        while (!io_uring_peek_cqe(&c->ring, &cqe)) {
+        while (!io_uring_peek_cqe(&channel->ring, &cqe)) {
             int i = (int)(intptr_t)io_uring_cqe_get_data(cqe), result = cqe->res;
-            io_uring_cqe_seen(&c->ring, cqe);
-            if (piece_done(c, job, &c->pieces[i], result)) {
-                ring_put(c, job, i);
+            io_uring_cqe_seen(&channel->ring, cqe);
+            if (piece_done(channel, job, &channel->pieces[i], result)) {
+                ring_put(channel, job, i);
             } else {
-                c->idle[idle++] = i;
+                channel->idle[idle++] = i;
                 in_flight--;
             }
         }
@@ -193,40 +193,40 @@ static void job_run_ring(disk_channel *c, disk_job *job)
 }
 
 /* Without io_uring: one call at a time, large enough for the kernel to keep the disk busy. */
-static void job_run_plain(disk_channel *c, disk_job *job)
+static void job_run_plain(disk_channel *channel, disk_job *job)
 {
-    size_t most = c->file->options.piece_bytes * (size_t)c->file->options.depth;
+    size_t most = channel->file->options.piece_bytes * (size_t)channel->file->options.depth;
     disk_piece p;
     while (job_next(job, most < 1 << 30 ? most : 1 << 30, &p)) {
         ssize_t done;
         do {
-            done = job->is_write ? pwrite(c->file->fd, p.memory, p.bytes, (off_t)p.offset)
-                                 : pread(c->file->fd, p.memory, p.bytes, (off_t)p.offset);
-        } while (piece_done(c, job, &p, done < 0 ? -errno : (int)done));
+            done = job->is_write ? pwrite(channel->file->fd, p.memory, p.bytes, (off_t)p.offset)
+                                 : pread(channel->file->fd, p.memory, p.bytes, (off_t)p.offset);
+        } while (piece_done(channel, job, &p, done < 0 ? -errno : (int)done));
     }
 }
 
-static int job_check(const disk_channel *c, bool is_write, uint64_t offset, const void *memory, size_t bytes,
+static int job_check(const disk_channel *channel, bool is_write, uint64_t offset, const void *memory, size_t bytes,
                      pt_error *e)
 {
     const char *what = is_write ? "write" : "read";
     if (offset % DISK_ALIGN || (uintptr_t)memory % DISK_ALIGN)
         return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu, memory %p: both must be multiples of %d",
                        what, bytes, (unsigned long long)offset, (void *)memory, DISK_ALIGN);
-    if (offset > c->file->bytes || bytes > c->file->bytes - offset)
+    if (offset > channel->file->bytes || bytes > channel->file->bytes - offset)
         return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu passes the end of the scratch file (%llu "
-                       "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)c->file->bytes);
-    if (c->broken)
-        return pt_fail(e, PT_FAILED, "%.400s: an earlier access to the file of the disk tier has failed", c->file->name);
+                       "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)channel->file->bytes);
+    if (channel->broken)
+        return pt_fail(e, PT_FAILED, "%.400s: an earlier access to the file of the disk tier has failed", channel->file->name);
     return 0;
 }
 
-static int job_run(disk_channel *c, disk_job *job, pt_error *e)
+static int job_run(disk_channel *channel, disk_job *job, pt_error *e)
 {
-    if (c->has_uring)
-        job_run_ring(c, job);
+    if (channel->has_uring)
+        job_run_ring(channel, job);
     else
-        job_run_plain(c, job);
+        job_run_plain(channel, job);
     while (job->unsummed.bytes)
         job_sum(job, job->unsummed.bytes);
     if (!job->error)
@@ -234,59 +234,59 @@ static int job_run(disk_channel *c, disk_job *job, pt_error *e)
     errno = job->error;
     return pt_fail_errno(e, PT_FAILED,
                          "%.400s: %s of the disk tier's file failed at byte %llu: check this disk, or choose another `disk_path`",
-                         c->file->name, job->is_write ? "write" : "read", (unsigned long long)job->error_offset);
+                         channel->file->name, job->is_write ? "write" : "read", (unsigned long long)job->error_offset);
 }
 
-/* Whole blocks are transferred to or from the caller's memory, a partial last block through c->tail. */
-static disk_job job_of(const disk_channel *c, bool is_write, uint64_t offset, void *memory, size_t bytes)
+/* Whole blocks are transferred to or from the caller's memory, a partial last block through channel->tail. */
+static disk_job job_of(const disk_channel *channel, bool is_write, uint64_t offset, void *memory, size_t bytes)
 {
     const size_t whole = bytes / DISK_ALIGN * DISK_ALIGN;
     return (disk_job){.is_write = is_write, .rest = {offset, memory, whole},
-                      .tail = {offset + whole, c->tail, whole < bytes ? DISK_ALIGN : 0}};
+                      .tail = {offset + whole, channel->tail, whole < bytes ? DISK_ALIGN : 0}};
 }
 
-int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+int disk_read(disk_channel *channel, uint64_t offset, void *memory, size_t bytes, pt_error *e)
 {
-    disk_job job = job_of(c, false, offset, memory, bytes);
-    int status = job_check(c, false, offset, memory, bytes, e);
+    disk_job job = job_of(channel, false, offset, memory, bytes);
+    int status = job_check(channel, false, offset, memory, bytes, e);
     if (!status)
-        status = job_run(c, &job, e);
+        status = job_run(channel, &job, e);
     size_t part = bytes % DISK_ALIGN;
     if (!status && part)
-        memcpy((char *)memory + (bytes - part), c->tail, part);
+        memcpy((char *)memory + (bytes - part), channel->tail, part);
     return status;
 }
 
-int disk_write_summed(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e)
+int disk_write_summed(disk_channel *channel, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e)
 {
-    int status = job_check(c, true, offset, memory, bytes, e);
+    int status = job_check(channel, true, offset, memory, bytes, e);
     if (status)
         return status;
     size_t part = bytes % DISK_ALIGN;
     if (part)
-        memcpy(c->tail, (const char *)memory + (bytes - part), part);
-    disk_job job = job_of(c, true, offset, (void *)memory, bytes);
+        memcpy(channel->tail, (const char *)memory + (bytes - part), part);
+    disk_job job = job_of(channel, true, offset, (void *)memory, bytes);
     if (sum) {
         job.unsummed.offset = offset;
         job.unsummed.memory = memory;
         job.unsummed.bytes = bytes;
     }
-    status = job_run(c, &job, e);
+    status = job_run(channel, &job, e);
     if (sum)
         *sum = job.unsummed.sum;
     return status;
 }
 
-int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e)
+int disk_write(disk_channel *channel, uint64_t offset, const void *memory, size_t bytes, pt_error *e)
 {
-    return disk_write_summed(c, offset, memory, bytes, NULL, e);
+    return disk_write_summed(channel, offset, memory, bytes, NULL, e);
 }
 
-int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e)
+int disk_read_parts(disk_channel *channel, const disk_part *parts, int n, pt_error *e)
 {
     disk_job job = {.parts = parts, .parts_n = n};
     int status = 0;
     for (int i = 0; i < n && !status; i++)
-        status = job_check(c, false, parts[i].offset, parts[i].memory, parts[i].bytes, e);
-    return status ? status : job_run(c, &job, e);
+        status = job_check(channel, false, parts[i].offset, parts[i].memory, parts[i].bytes, e);
+    return status ? status : job_run(channel, &job, e);
 }

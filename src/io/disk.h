@@ -64,13 +64,13 @@ uint64_t disk_bytes(const disk_file *f);
 bool disk_is_direct(const disk_file *f);
 
 int disk_channel_open(disk_file *f, disk_channel **out, pt_error *e);
-void disk_channel_close(disk_channel *c);
-bool disk_channel_has_uring(const disk_channel *c);
+void disk_channel_close(disk_channel *channel);
+bool disk_channel_has_uring(const disk_channel *channel);
 
 /* memory[0 .. bytes) <- file[offset ...), and the reverse. Blocking. After an error the destination is undefined, nothing is in flight, and
  * the channel can still be used. PT_USAGE: not aligned, or beyond the end of the file. */
-int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e);
-int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e);
+int disk_read(disk_channel *channel, uint64_t offset, void *memory, size_t bytes, pt_error *e);
+int disk_write(disk_channel *channel, uint64_t offset, const void *memory, size_t bytes, pt_error *e);
 
 /* Several reads at once, of whole blocks. */
 typedef struct disk_part {
@@ -78,10 +78,10 @@ typedef struct disk_part {
     char *memory;
     size_t bytes;
 } disk_part;
-int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e);
+int disk_read_parts(disk_channel *channel, const disk_part *parts, int n, pt_error *e);
 
 /* The same as disk_write, with *sum = disk_sum(...) of what is written, computed while the disk is at work. */
-int disk_write_summed(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e);
+int disk_write_summed(disk_channel *channel, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e);
 /* A checksum of bytes and of their place in the file. Of parts whose lengths, but the last, are multiples of DISK_SUM_BYTES the sums add
  * up. */
 enum { DISK_SUM_BYTES = 256 << 10 };

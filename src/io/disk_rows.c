@@ -18,13 +18,13 @@ struct disk_rows {
 
 size_t disk_row_blocks(size_t row_bytes) { return disk_align(row_bytes) + DISK_ALIGN; }
 
-int disk_rows_open(disk_channel *c, size_t row_bytes, int64_t most, disk_rows **out, pt_error *e)
+int disk_rows_open(disk_channel *channel, size_t row_bytes, int64_t most, disk_rows **out, pt_error *e)
 {
     *out = NULL;
     disk_rows *r = calloc(1, sizeof *r);
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
-    *r = (disk_rows){.channel = c, .row_bytes = row_bytes, .blocks = disk_row_blocks(row_bytes), .most = most, .slots = 2};
+    *r = (disk_rows){.channel = channel, .row_bytes = row_bytes, .blocks = disk_row_blocks(row_bytes), .most = most, .slots = 2};
     while (r->slots < 2 * most)
         r->slots *= 2;
     r->around = aligned_alloc(DISK_ALIGN, AT_ONCE * r->blocks);

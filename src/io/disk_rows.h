@@ -14,7 +14,7 @@ typedef struct disk_rows disk_rows;
 typedef struct disk_table { uint64_t offset; int64_t row0, rows; } disk_table;
 
 /* Reads by a channel, which must stay open; up to `most` numbers at a time. */
-int disk_rows_open(disk_channel *c, size_t row_bytes, int64_t most, disk_rows **out, pt_error *e);
+int disk_rows_open(disk_channel *channel, size_t row_bytes, int64_t most, disk_rows **out, pt_error *e);
 void disk_rows_close(disk_rows *r);
 /* out[i] = the row ids[i], for those that are among the table's rows; the others are left as they are. Blocking. */
 int disk_rows_read(disk_rows *r, const disk_table *t, const int32_t *ids, int64_t n, void *out, pt_error *e);

@@ -49,65 +49,65 @@ static int64_t st_natural(const json_t *value)
     return json_is_integer(value) && json_integer_value(value) >= 0 ? json_integer_value(value) : -1;
 }
 
-static int st_shape(safetensors_tensor *t, const json_t *shape, const char *path, pt_error *e)
+static int st_shape(safetensors_tensor *tensor, const json_t *shape, const char *path, pt_error *e)
 {
     size_t rank = json_array_size(shape);
     if (!json_is_array(shape) || rank > SAFETENSORS_MAX_RANK)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its shape is not a list of at most %d sizes", path,
-                       t->name, SAFETENSORS_MAX_RANK);
-    t->rank = (int)rank;
-    t->elements = 1;
-    for (int i = 0; i < t->rank; i++) {
-        t->shape[i] = st_natural(json_array_get(shape, (size_t)i));
-        if (t->shape[i] < 0)
+                       tensor->name, SAFETENSORS_MAX_RANK);
+    tensor->rank = (int)rank;
+    tensor->elements = 1;
+    for (int i = 0; i < tensor->rank; i++) {
+        tensor->shape[i] = st_natural(json_array_get(shape, (size_t)i));
+        if (tensor->shape[i] < 0)
             return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": size %d of its shape is not a whole number from "
-                           "0 on", path, t->name, i);
+                           "0 on", path, tensor->name, i);
     }
-    for (int i = 0; i < t->rank; i++)
-        if (__builtin_mul_overflow(t->elements, (uint64_t)t->shape[i], &t->elements) || t->elements > INT64_MAX / 8)
+    for (int i = 0; i < tensor->rank; i++)
+        if (__builtin_mul_overflow(tensor->elements, (uint64_t)tensor->shape[i], &tensor->elements) || tensor->elements > INT64_MAX / 8)
             return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": the product of its shape is too large", path,
-                           t->name);
+                           tensor->name);
     return 0;
 }
 
 /* Sets the dtype; returns the size of an element, or 0 if unknown. */
-static int st_dtype(safetensors_tensor *t, const char *text)
+static int st_dtype(safetensors_tensor *tensor, const char *text)
 {
-    snprintf(t->dtype_text, sizeof t->dtype_text, "%s", text);
+    snprintf(tensor->dtype_text, sizeof tensor->dtype_text, "%s", text);
     for (size_t i = 0; i < sizeof st_dtypes / sizeof st_dtypes[0]; i++)
         if (!strcmp(text, st_dtypes[i].text)) {
-            t->dtype = st_dtypes[i].dtype;
-            t->dtype_is_known = st_dtypes[i].known;
+            tensor->dtype = st_dtypes[i].dtype;
+            tensor->dtype_is_known = st_dtypes[i].known;
             return st_dtypes[i].bytes;
         }
     return 0;
 }
 
-static int st_entry(safetensors_tensor *t, const json_t *value, const st_file *f, pt_error *e)
+static int st_entry(safetensors_tensor *tensor, const json_t *value, const st_file *f, pt_error *e)
 {
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     const json_t *offsets = json_object_get(value, "data_offsets");
     if (!dtype || json_array_size(offsets) != 2)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its entry lacks dtype or data_offsets [begin, end]",
-                       f->path, t->name);
-    int status = st_shape(t, json_object_get(value, "shape"), f->path, e);
+                       f->path, tensor->name);
+    int status = st_shape(tensor, json_object_get(value, "shape"), f->path, e);
     if (status)
         return status;
     int64_t begin = st_natural(json_array_get(offsets, 0)), end = st_natural(json_array_get(offsets, 1));
     uint64_t room = f->bytes - f->data_begin;
     if (begin < 0 || end < begin)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its data_offsets are not two whole numbers begin <= "
-                       "end", f->path, t->name);
+                       "end", f->path, tensor->name);
     if ((uint64_t)end > room)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" ends at byte %lld of the data, but the file has %llu: it is cut off; get "
-                                     "another copy", f->path, t->name, (long long)end, (unsigned long long)room);
-    t->bytes = (uint64_t)(end - begin);
-    t->offset = f->data_begin + (uint64_t)begin;
-    int width = st_dtype(t, dtype);
-    if (width && t->bytes != t->elements * (uint64_t)width)
+                                     "another copy", f->path, tensor->name, (long long)end, (unsigned long long)room);
+    tensor->bytes = (uint64_t)(end - begin);
+    tensor->offset = f->data_begin + (uint64_t)begin;
+    int width = st_dtype(tensor, dtype);
+    if (width && tensor->bytes != tensor->elements * (uint64_t)width)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has %llu bytes by its data_offsets, but %llu by its "
-                       "shape and dtype %s", f->path, t->name, (unsigned long long)t->bytes,
-                       (unsigned long long)(t->elements * (uint64_t)width), t->dtype_text);
+                       "shape and dtype %s", f->path, tensor->name, (unsigned long long)tensor->bytes,
+                       (unsigned long long)(tensor->elements * (uint64_t)width), tensor->dtype_text);
     return 0;
 }
 
@@ -217,20 +217,20 @@ static int st_add_file(safetensors *st, int i, pt_error *e)
     status = st_grow(st, json_object_size(f->header), e);
     if (status)
         return status;
-    safetensors_tensor *first = st->tensors + st->n, *t = first;
+    safetensors_tensor *first = st->tensors + st->n, *tensor = first;
     const char *name;
     json_t *value;
     json_object_foreach(f->header, name, value) {
         if (!strcmp(name, "__metadata__"))
             continue;
-        *t = (safetensors_tensor){.name = name, .file = i};
-        status = st_entry(t, value, f, e);
+        *tensor = (safetensors_tensor){.name = name, .file = i};
+        status = st_entry(tensor, value, f, e);
         if (status)
             return status;
-        t++;
+        tensor++;
     }
-    st->n += (size_t)(t - first);
-    return st_check_layout(first, (size_t)(t - first), f, e);
+    st->n += (size_t)(tensor - first);
+    return st_check_layout(first, (size_t)(tensor - first), f, e);
 }
 
 /* ---- a folder ------------------------------------------------------------------------------- */
@@ -494,7 +494,7 @@ bool safetensors_present(const char *folder)
 
 size_t safetensors_count(const safetensors *st) { return st->n; }
 const safetensors_tensor *safetensors_at(const safetensors *st, size_t i) { return &st->tensors[i]; }
-const char *safetensors_path(const safetensors *st, const safetensors_tensor *t) { return st->files[t->file].path; }
+const char *safetensors_path(const safetensors *st, const safetensors_tensor *tensor) { return st->files[tensor->file].path; }
 
 const safetensors_tensor *safetensors_find(const safetensors *st, const char *name)
 {
@@ -502,24 +502,24 @@ const safetensors_tensor *safetensors_find(const safetensors *st, const char *na
     return st->n ? bsearch(&key, st->tensors, st->n, sizeof key, compare_name) : NULL;
 }
 
-int safetensors_read_stored(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+int safetensors_read_stored(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, void *dst,
                             pt_error *e)
 {
-    const st_file *f = &st->files[t->file];
-    if (from > t->bytes || n > t->bytes - from)
+    const st_file *f = &st->files[tensor->file];
+    if (from > tensor->bytes || n > tensor->bytes - from)
         return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu bytes; %llu from byte %llu on were asked for",
-                       f->path, t->name, (unsigned long long)t->bytes, (unsigned long long)n, (unsigned long long)from);
-    int status = fd_pread_all(f->fd, dst, n, t->offset + from, f->path, e);
-    return status ? pt_error_prefix(e, "tensor \"%.100s\"", t->name) : 0;
+                       f->path, tensor->name, (unsigned long long)tensor->bytes, (unsigned long long)n, (unsigned long long)from);
+    int status = fd_pread_all(f->fd, dst, n, tensor->offset + from, f->path, e);
+    return status ? pt_error_prefix(e, "tensor \"%.100s\"", tensor->name) : 0;
 }
 
-int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+int safetensors_read(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, void *dst,
                      pt_error *e)
 {
-    if (!t->dtype_is_known)
+    if (!tensor->dtype_is_known)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, which is not supported; convert it to "
-                       "BF16 or F32", st->files[t->file].path, t->name, t->dtype_text);
-    return safetensors_read_stored(st, t, from, n, dst, e);
+                       "BF16 or F32", st->files[tensor->file].path, tensor->name, tensor->dtype_text);
+    return safetensors_read_stored(st, tensor, from, n, dst, e);
 }
 
 static void convert_to_f32(pt_dtype dtype, const void *src, size_t n, float *dst)
@@ -534,27 +534,28 @@ static void convert_to_f32(pt_dtype dtype, const void *src, size_t n, float *dst
                                     : (float)wide[i];
 }
 
-int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
+int safetensors_read_f32(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, float *dst,
                          pt_error *e)
 {
     _Alignas(64) char piece[65536];
-    bool readable = t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64 || t->dtype == PT_U8;
-    if (t->dtype_is_known && !readable)
+    bool readable =
+        tensor->dtype == PT_F32 || tensor->dtype == PT_BF16 || tensor->dtype == PT_F16 || tensor->dtype == PT_F64 || tensor->dtype == PT_U8;
+    if (tensor->dtype_is_known && !readable)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, but numbers are needed "
-                       "(F32, BF16, F16, F64 or U8)", safetensors_path(st, t), t->name, t->dtype_text);
-    uint64_t width = dtype_bytes(t->dtype), most = sizeof piece / width;
-    if (from > t->elements || n > t->elements - from)
+                       "(F32, BF16, F16, F64 or U8)", safetensors_path(st, tensor), tensor->name, tensor->dtype_text);
+    uint64_t width = dtype_bytes(tensor->dtype), most = sizeof piece / width;
+    if (from > tensor->elements || n > tensor->elements - from)
         return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu elements; %llu from number %llu on were asked "
-                       "for", safetensors_path(st, t), t->name, (unsigned long long)t->elements, (unsigned long long)n,
+                       "for", safetensors_path(st, tensor), tensor->name, (unsigned long long)tensor->elements, (unsigned long long)n,
                        (unsigned long long)from);
-    if (t->dtype == PT_F32)
-        return safetensors_read(st, t, from * 4, n * 4, dst, e);
+    if (tensor->dtype == PT_F32)
+        return safetensors_read(st, tensor, from * 4, n * 4, dst, e);
     while (n) {
         uint64_t k = n < most ? n : most;
-        int status = safetensors_read(st, t, from * width, k * width, piece, e);
+        int status = safetensors_read(st, tensor, from * width, k * width, piece, e);
         if (status)
             return status;
-        convert_to_f32(t->dtype, piece, (size_t)k, dst);
+        convert_to_f32(tensor->dtype, piece, (size_t)k, dst);
         dst += k;
         from += k;
         n -= k;

@@ -49,17 +49,17 @@ const safetensors_tensor *safetensors_at(const safetensors *st, size_t i); /* so
 const safetensors_tensor *safetensors_find(const safetensors *st, const char *name); /* or NULL */
 /* PT_FAILED if a tensor is not in the shard that the index names for it. The tensor `but` (may be NULL) is not checked. */
 int safetensors_check_index(const safetensors *st, const char *but, pt_error *e);
-const char *safetensors_path(const safetensors *st, const safetensors_tensor *t);    /* its file */
+const char *safetensors_path(const safetensors *st, const safetensors_tensor *tensor);    /* its file */
 
 /* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */
-int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+int safetensors_read(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, void *dst,
                      pt_error *e);
 /* The same for any dtype, known or not: to copy a tensor unchanged. */
-int safetensors_read_stored(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+int safetensors_read_stored(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, void *dst,
                             pt_error *e);
 /* dst[0 .. n) = elements [from, from + n) of an F32, BF16, F16, F64 or U8 tensor (rounded to nearest),
  * with a fixed 64 KiB of stack. Thread-safe. */
-int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
+int safetensors_read_f32(const safetensors *st, const safetensors_tensor *tensor, uint64_t from, uint64_t n, float *dst,
                          pt_error *e);
 
 /* Writing takes two passes, so that no tensor has to be in memory as a whole:
@@ -85,9 +85,9 @@ enum { SAFETENSORS_SHARD_DEFAULT = 0 };
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
                             safetensors_writer **out, pt_error *e);
-int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
+int safetensors_declare(safetensors_writer *writer, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
                         pt_error *e); /* returns its number, from 0, or a negative code */
-int safetensors_declare_as(safetensors_writer *w, const safetensors_tensor *t, pt_error *e); /* t's name, shape, dtype (any) */
+int safetensors_declare_as(safetensors_writer *writer, const safetensors_tensor *tensor, pt_error *e); /* t's name, shape, dtype (any) */
 /* Set before begin. */
 typedef struct safetensors_sharing {
     bool leads;
@@ -96,17 +96,17 @@ typedef struct safetensors_sharing {
     int (*meet)(void *arg, int failed, pt_error *e);
     void *arg;
 } safetensors_sharing;
-void safetensors_share(safetensors_writer *w, const safetensors_sharing *how);
+void safetensors_share(safetensors_writer *writer, const safetensors_sharing *how);
 /* Sets whether this process writes the data of the following appends; otherwise they only count bytes, and the values are ignored. For each
  * append exactly one process has the turn. */
-void safetensors_set_turn(safetensors_writer *w, bool own);
-bool safetensors_has_turn(const safetensors_writer *w); /* true by default */
+void safetensors_set_turn(safetensors_writer *writer, bool own);
+bool safetensors_has_turn(const safetensors_writer *writer); /* true by default */
 
-int safetensors_begin(safetensors_writer *w, pt_error *e);
-int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
-int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,
+int safetensors_begin(safetensors_writer *writer, pt_error *e);
+int safetensors_append(safetensors_writer *writer, int tensor, const void *data, uint64_t bytes, pt_error *e);
+int safetensors_append_f32(safetensors_writer *writer, int tensor, const float *values, uint64_t n,
                            pt_error *e); /* rounds to the tensor's F32, BF16, F16 or F64; for U8 the values must be whole numbers */
-int safetensors_finish(safetensors_writer *w, pt_error *e);
-void safetensors_writer_close(safetensors_writer *w);
+int safetensors_finish(safetensors_writer *writer, pt_error *e);
+void safetensors_writer_close(safetensors_writer *writer);
 
 #endif

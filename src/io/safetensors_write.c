@@ -63,49 +63,49 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
     *out = NULL;
     if (strlen(folder) >= FILE_PATH_BYTES || strlen(name) >= sizeof (*out)->name)
         return pt_fail(e, PT_FAILED, "%.300s/%.100s...: the path is too long; use a shorter one", folder, name);
-    safetensors_writer *w = calloc(1, sizeof *w);
-    if (!w)
+    safetensors_writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
         return pt_fail(e, PT_FAILED, "%.400s: no memory to write tensors there", folder);
-    strcpy(w->folder, folder);
-    strcpy(w->name, name);
-    w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : SAFETENSORS_SHARD_BYTES;
-    w->sharing = (safetensors_sharing){.leads = true, .writes = true};
-    *out = w;
+    strcpy(writer->folder, folder);
+    strcpy(writer->name, name);
+    writer->max_shard_bytes = max_shard_bytes ? max_shard_bytes : SAFETENSORS_SHARD_BYTES;
+    writer->sharing = (safetensors_sharing){.leads = true, .writes = true};
+    *out = writer;
     return 0;
 }
 
-void safetensors_share(safetensors_writer *w, const safetensors_sharing *how) { w->sharing = *how; }
+void safetensors_share(safetensors_writer *writer, const safetensors_sharing *how) { writer->sharing = *how; }
 
-void safetensors_set_turn(safetensors_writer *w, bool own) { w->waits = !own; }
+void safetensors_set_turn(safetensors_writer *writer, bool own) { writer->waits = !own; }
 
-bool safetensors_has_turn(const safetensors_writer *w) { return !w->waits; }
+bool safetensors_has_turn(const safetensors_writer *writer) { return !writer->waits; }
 
-static int meet(const safetensors_writer *w, int failed, pt_error *e)
+static int meet(const safetensors_writer *writer, int failed, pt_error *e)
 {
-    return w->sharing.meet ? w->sharing.meet(w->sharing.arg, failed, e) : failed;
+    return writer->sharing.meet ? writer->sharing.meet(writer->sharing.arg, failed, e) : failed;
 }
 
-static int add_tensor(safetensors_writer *w, const char *name, out_tensor t, pt_error *e)
+static int add_tensor(safetensors_writer *writer, const char *name, out_tensor t, pt_error *e)
 {
-    if (w->begun)
+    if (writer->begun)
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\": declared after begin", name);
-    if (w->n == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 64;
-        out_tensor *tensors = realloc(w->tensors, capacity * sizeof *tensors);
+    if (writer->n == writer->capacity) {
+        size_t capacity = writer->capacity ? 2 * writer->capacity : 64;
+        out_tensor *tensors = realloc(writer->tensors, capacity * sizeof *tensors);
         if (!tensors)
             return pt_fail(e, PT_FAILED, "no memory for a table of %zu tensors", capacity);
-        w->tensors = tensors;
-        w->capacity = capacity;
+        writer->tensors = tensors;
+        writer->capacity = capacity;
     }
     t.name = strdup(name);
     if (!t.name)
         return pt_fail(e, PT_FAILED, "no memory for the name \"%.100s\"", name);
-    w->tensors[w->n] = t;
-    w->total += t.bytes;
-    return (int)w->n++;
+    writer->tensors[writer->n] = t;
+    writer->total += t.bytes;
+    return (int)writer->n++;
 }
 
-int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
+int safetensors_declare(safetensors_writer *writer, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
                         pt_error *e)
 {
     out_tensor t = {.dtype = dtype, .alignment = dtype_bytes(dtype), .rank = rank, .bytes = dtype_bytes(dtype)};
@@ -118,57 +118,57 @@ int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype,
             return pt_fail(e, PT_USAGE, "tensor \"%.100s\": its size %d is %lld, which no file can hold", name, i,
                            (long long)shape[i]);
     }
-    return add_tensor(w, name, t, e);
+    return add_tensor(writer, name, t, e);
 }
 
-int safetensors_declare_as(safetensors_writer *w, const safetensors_tensor *t, pt_error *e)
+int safetensors_declare_as(safetensors_writer *writer, const safetensors_tensor *tensor, pt_error *e)
 {
-    out_tensor copy = {.dtype = t->dtype, .alignment = 1, .rank = t->rank, .bytes = t->bytes};
-    memcpy(copy.dtype_text, t->dtype_text, sizeof copy.dtype_text);
-    memcpy(copy.shape, t->shape, sizeof copy.shape);
-    while (copy.alignment < ALIGNMENT_MOST && t->elements && t->bytes / t->elements >= 2 * copy.alignment)
+    out_tensor copy = {.dtype = tensor->dtype, .alignment = 1, .rank = tensor->rank, .bytes = tensor->bytes};
+    memcpy(copy.dtype_text, tensor->dtype_text, sizeof copy.dtype_text);
+    memcpy(copy.shape, tensor->shape, sizeof copy.shape);
+    while (copy.alignment < ALIGNMENT_MOST && tensor->elements && tensor->bytes / tensor->elements >= 2 * copy.alignment)
         copy.alignment *= 2;
-    return add_tensor(w, t->name, copy, e);
+    return add_tensor(writer, tensor->name, copy, e);
 }
 
 /* ---- layout --------------------------------------------------------------------------------- */
 
-static int layout_shards(safetensors_writer *w, pt_error *e)
+static int layout_shards(safetensors_writer *writer, pt_error *e)
 {
     int shard = 0;
     uint64_t used = 0;
-    for (size_t i = 0; i < w->n; i++) {
-        out_tensor *t = &w->tensors[i];
-        if (used && t->bytes > w->max_shard_bytes - (used < w->max_shard_bytes ? used : w->max_shard_bytes)) {
+    for (size_t i = 0; i < writer->n; i++) {
+        out_tensor *t = &writer->tensors[i];
+        if (used && t->bytes > writer->max_shard_bytes - (used < writer->max_shard_bytes ? used : writer->max_shard_bytes)) {
             shard++;
             used = 0;
         }
         t->shard = shard;
         used += t->bytes;
     }
-    w->n_shards = shard + 1;
-    w->shards = calloc((size_t)w->n_shards, sizeof *w->shards);
-    if (!w->shards)
-        return pt_fail(e, PT_FAILED, "%.400s: no memory for %d files", w->folder, w->n_shards);
-    for (int i = 0; i < w->n_shards; i++)
-        w->shards[i].fd = -1;
+    writer->n_shards = shard + 1;
+    writer->shards = calloc((size_t)writer->n_shards, sizeof *writer->shards);
+    if (!writer->shards)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for %d files", writer->folder, writer->n_shards);
+    for (int i = 0; i < writer->n_shards; i++)
+        writer->shards[i].fd = -1;
     for (size_t width = ALIGNMENT_MOST; width; width /= 2)
-        for (size_t i = 0; i < w->n; i++)
-            if (w->tensors[i].alignment == width) {
-                out_shard *s = &w->shards[w->tensors[i].shard];
-                w->tensors[i].offset = s->bytes;
-                s->bytes += w->tensors[i].bytes;
+        for (size_t i = 0; i < writer->n; i++)
+            if (writer->tensors[i].alignment == width) {
+                out_shard *s = &writer->shards[writer->tensors[i].shard];
+                writer->tensors[i].offset = s->bytes;
+                s->bytes += writer->tensors[i].bytes;
             }
     return 0;
 }
 
 /* The header of one shard as text, padded; *n is its length. NULL if out of memory, or if a name is used twice or is not UTF-8. */
-static char *header_text(const safetensors_writer *w, int shard, size_t *n)
+static char *header_text(const safetensors_writer *writer, int shard, size_t *n)
 {
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     bool good = header != NULL;
-    for (size_t i = 0; good && i < w->n; i++) {
-        const out_tensor *t = &w->tensors[i];
+    for (size_t i = 0; good && i < writer->n; i++) {
+        const out_tensor *t = &writer->tensors[i];
         if (t->shard != shard)
             continue;
         json_t *shape = json_array();
@@ -193,17 +193,17 @@ static char *header_text(const safetensors_writer *w, int shard, size_t *n)
     return padded;
 }
 
-static int shard_name(safetensors_writer *w, int shard, pt_error *e)
+static int shard_name(safetensors_writer *writer, int shard, pt_error *e)
 {
-    out_shard *s = &w->shards[shard];
+    out_shard *s = &writer->shards[shard];
     char name[192];
-    if (w->n_shards == 1)
-        snprintf(name, sizeof name, "%s.safetensors", w->name);
+    if (writer->n_shards == 1)
+        snprintf(name, sizeof name, "%s.safetensors", writer->name);
     else
-        snprintf(name, sizeof name, "%s-%05d-of-%05d.safetensors", w->name, shard + 1, w->n_shards);
-    int status = path_join(s->path, w->folder, name, e);
+        snprintf(name, sizeof name, "%s-%05d-of-%05d.safetensors", writer->name, shard + 1, writer->n_shards);
+    int status = path_join(s->path, writer->folder, name, e);
     if (!status && snprintf(s->temporary, sizeof s->temporary, "%s.tmp", s->path) >= (int)sizeof s->temporary)
-        status = pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", w->folder);
+        status = pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", writer->folder);
     return status;
 }
 
@@ -233,21 +233,21 @@ static int shard_create(out_shard *s, const char *header, size_t n, pt_error *e)
 }
 
 /* Sets the shard's name and its tensors' offsets in the file; the leader creates the file, the others open it. */
-static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
+static int shard_begin(safetensors_writer *writer, int shard, pt_error *e)
 {
-    out_shard *s = &w->shards[shard];
-    int status = shard_name(w, shard, e);
+    out_shard *s = &writer->shards[shard];
+    int status = shard_name(writer, shard, e);
     if (status)
         return status;
     size_t n;
-    char *header = header_text(w, shard, &n);
+    char *header = header_text(writer, shard, &n);
     if (!header)
         return pt_fail(e, PT_FAILED, "%.400s: its header cannot be made: a tensor name is used twice or is not UTF-8, "
                        "or there is no memory", s->path);
-    for (size_t i = 0; i < w->n; i++)
-        if (w->tensors[i].shard == shard)
-            w->tensors[i].offset += 8 + n;
-    if (w->sharing.leads)
+    for (size_t i = 0; i < writer->n; i++)
+        if (writer->tensors[i].shard == shard)
+            writer->tensors[i].offset += 8 + n;
+    if (writer->sharing.leads)
         status = shard_create(s, header, n, e);
     free(header);
     return status;
@@ -259,47 +259,49 @@ static int shard_join(out_shard *s, pt_error *e)
     return s->fd < 0 ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", s->temporary) : 0;
 }
 
-static int check_room(const safetensors_writer *w, pt_error *e)
+static int check_room(const safetensors_writer *writer, pt_error *e)
 {
     uint64_t free_bytes;
     char need[32], have[32];
-    int status = disk_free_bytes(w->folder, &free_bytes, e);
-    if (!status && w->total > free_bytes)
-        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s, but only %s are free: make room, or choose another folder", w->folder,
-                         size_format(need, w->total), size_format(have, free_bytes));
+    int status = disk_free_bytes(writer->folder, &free_bytes, e);
+    if (!status && writer->total > free_bytes)
+        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s, but only %s are free: make room, or choose another folder",
+                         writer->folder, size_format(need, writer->total), size_format(have, free_bytes));
     return status;
 }
 
-int safetensors_begin(safetensors_writer *w, pt_error *e)
+int safetensors_begin(safetensors_writer *writer, pt_error *e)
 {
-    if (w->begun)
-        return pt_fail(e, PT_USAGE, "%.400s: begin was called twice", w->folder);
-    w->begun = true;
-    int status = w->sharing.leads ? check_room(w, e) : 0;
+    if (writer->begun)
+        return pt_fail(e, PT_USAGE, "%.400s: begin was called twice", writer->folder);
+    writer->begun = true;
+    int status = writer->sharing.leads ? check_room(writer, e) : 0;
     if (!status)
-        status = layout_shards(w, e);
-    for (int i = 0; !status && i < w->n_shards; i++)
-        status = shard_begin(w, i, e);
-    status = meet(w, status, e);
-    for (int i = 0; !status && i < w->n_shards && w->sharing.writes && !w->sharing.leads && !w->why.code; i++)
-        shard_join(&w->shards[i], &w->why);
-    w->ready = !status;
+        status = layout_shards(writer, e);
+    for (int i = 0; !status && i < writer->n_shards; i++)
+        status = shard_begin(writer, i, e);
+    status = meet(writer, status, e);
+    for (int i = 0; !status && i < writer->n_shards && writer->sharing.writes && !writer->sharing.leads && !writer->why.code; i++)
+        shard_join(&writer->shards[i], &writer->why);
+    writer->ready = !status;
     return status;
 }
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e)
+int safetensors_append(safetensors_writer *writer, int tensor, const void *data, uint64_t bytes, pt_error *e)
 {
-    if (!w->ready || tensor < 0 || (size_t)tensor >= w->n)
-        return pt_fail(e, PT_USAGE, "%.400s: there is no tensor number %d to be written now", w->folder, tensor);
-    out_tensor *t = &w->tensors[tensor];
+    if (!writer->ready || tensor < 0 || (size_t)tensor >= writer->n)
+        return pt_fail(e, PT_USAGE, "%.400s: there is no tensor number %d to be written now", writer->folder, tensor);
+    out_tensor *t = &writer->tensors[tensor];
     if (bytes > t->bytes - t->written)
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes; after %llu, %llu more were given", t->name,
                        (unsigned long long)t->bytes, (unsigned long long)t->written, (unsigned long long)bytes);
-    out_shard *s = &w->shards[t->shard];
-    const bool shared = w->sharing.meet != NULL;
-    int status = w->waits || w->why.code ? 0 : fd_pwrite_all(s->fd, data, bytes, t->offset + t->written, s->path, shared ? &w->why : e);
+    out_shard *s = &writer->shards[t->shard];
+    const bool shared = writer->sharing.meet != NULL;
+    int status = writer->waits || writer->why.code
+                     ? 0
+                     : fd_pwrite_all(s->fd, data, bytes, t->offset + t->written, s->path, shared ? &writer->why : e);
     if (status && !shared)
         return status;
     t->written += bytes;
@@ -322,38 +324,38 @@ static void convert_from_f32(pt_dtype dtype, const float *src, size_t n, void *d
             wide[i] = (double)src[i];
 }
 
-int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n, pt_error *e)
+int safetensors_append_f32(safetensors_writer *writer, int tensor, const float *values, uint64_t n, pt_error *e)
 {
     _Alignas(64) char piece[65536];
-    pt_dtype dtype = tensor >= 0 && (size_t)tensor < w->n ? w->tensors[tensor].dtype : PT_F32;
+    pt_dtype dtype = tensor >= 0 && (size_t)tensor < writer->n ? writer->tensors[tensor].dtype : PT_F32;
     if (dtype == PT_F32)
-        return safetensors_append(w, tensor, values, n * 4, e);
+        return safetensors_append(writer, tensor, values, n * 4, e);
     if (dtype != PT_BF16 && dtype != PT_F16 && dtype != PT_F64 && dtype != PT_U8)
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\" was declared as %s, which is not written from fp32",
-                       w->tensors[tensor].name, dtype_name(dtype));
+                       writer->tensors[tensor].name, dtype_name(dtype));
     uint64_t most = sizeof piece / dtype_bytes(dtype);
-    if (w->waits)
-        return safetensors_append(w, tensor, values, n * dtype_bytes(dtype), e);
+    if (writer->waits)
+        return safetensors_append(writer, tensor, values, n * dtype_bytes(dtype), e);
     int status = 0;
     while (n && !status) {
         uint64_t k = n < most ? n : most;
         convert_from_f32(dtype, values, (size_t)k, piece);
-        status = safetensors_append(w, tensor, piece, k * dtype_bytes(dtype), e);
+        status = safetensors_append(writer, tensor, piece, k * dtype_bytes(dtype), e);
         values += k;
         n -= k;
     }
     return status;
 }
 
-static int write_index(const safetensors_writer *w, const char *path, pt_error *e)
+static int write_index(const safetensors_writer *writer, const char *path, pt_error *e)
 {
     json_t *map = json_object();
-    for (size_t i = 0; i < w->n; i++)
-        json_object_set_new(map, w->tensors[i].name,
-                            json_string(strrchr(w->shards[w->tensors[i].shard].path, '/') + 1));
-    json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+    for (size_t i = 0; i < writer->n; i++)
+        json_object_set_new(map, writer->tensors[i].name,
+                            json_string(strrchr(writer->shards[writer->tensors[i].shard].path, '/') + 1));
+    json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)writer->total, "weight_map", map);
     int status = 0;
-    if (!index || json_object_size(map) != w->n)
+    if (!index || json_object_size(map) != writer->n)
         status = pt_fail(e, PT_FAILED, "%.400s: cannot be made: a tensor name is used in two shards, or there is no "
                          "memory", path);
     if (!status)
@@ -364,23 +366,23 @@ static int write_index(const safetensors_writer *w, const char *path, pt_error *
 }
 
 /* Renames the synced files, and writes the index or removes an older one. */
-static int publish(safetensors_writer *w, pt_error *e)
+static int publish(safetensors_writer *writer, pt_error *e)
 {
     char single[FILE_PATH_BYTES], index[FILE_PATH_BYTES], name[192];
-    snprintf(name, sizeof name, "%s.safetensors", w->name);
-    int status = path_join(single, w->folder, name, e);
-    snprintf(name, sizeof name, "%s.safetensors.index.json", w->name);
+    snprintf(name, sizeof name, "%s.safetensors", writer->name);
+    int status = path_join(single, writer->folder, name, e);
+    snprintf(name, sizeof name, "%s.safetensors.index.json", writer->name);
     if (!status)
-        status = path_join(index, w->folder, name, e);
-    for (int i = 0; !status && i < w->n_shards; i++)
-        if (rename(w->shards[i].temporary, w->shards[i].path))
-            status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be replaced", w->shards[i].path);
-    if (!status && w->n_shards > 1)
-        status = write_index(w, index, e);
-    const char *older = w->n_shards > 1 ? single : index;
+        status = path_join(index, writer->folder, name, e);
+    for (int i = 0; !status && i < writer->n_shards; i++)
+        if (rename(writer->shards[i].temporary, writer->shards[i].path))
+            status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be replaced", writer->shards[i].path);
+    if (!status && writer->n_shards > 1)
+        status = write_index(writer, index, e);
+    const char *older = writer->n_shards > 1 ? single : index;
     if (!status && unlink(older) && errno != ENOENT)
         status = pt_fail_errno(e, PT_FAILED, "%.400s: this file of an older model cannot be removed", older);
-    return status ? status : dir_sync(w->folder, e);
+    return status ? status : dir_sync(writer->folder, e);
 }
 
 static int shard_end(out_shard *s, pt_error *e)
@@ -393,40 +395,40 @@ static int shard_end(out_shard *s, pt_error *e)
     return failed ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end and synced", s->path) : 0;
 }
 
-int safetensors_finish(safetensors_writer *w, pt_error *e)
+int safetensors_finish(safetensors_writer *writer, pt_error *e)
 {
-    if (!w->ready || w->finished)
-        return pt_fail(e, PT_USAGE, "%.400s: finish was called %s", w->folder, w->finished ? "twice" : "before begin");
-    for (size_t i = 0; i < w->n; i++)
-        if (w->tensors[i].written != w->tensors[i].bytes)
-            return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes, but only %llu were given", w->tensors[i].name,
-                           (unsigned long long)w->tensors[i].bytes, (unsigned long long)w->tensors[i].written);
-    int status = w->why.code;
+    if (!writer->ready || writer->finished)
+        return pt_fail(e, PT_USAGE, "%.400s: finish was called %s", writer->folder, writer->finished ? "twice" : "before begin");
+    for (size_t i = 0; i < writer->n; i++)
+        if (writer->tensors[i].written != writer->tensors[i].bytes)
+            return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes, but only %llu were given", writer->tensors[i].name,
+                           (unsigned long long)writer->tensors[i].bytes, (unsigned long long)writer->tensors[i].written);
+    int status = writer->why.code;
     if (status && e)
-        *e = w->why;
-    for (int i = 0; i < w->n_shards && !status; i++)
-        status = shard_end(&w->shards[i], e);
-    status = meet(w, status, e);
+        *e = writer->why;
+    for (int i = 0; i < writer->n_shards && !status; i++)
+        status = shard_end(&writer->shards[i], e);
+    status = meet(writer, status, e);
     if (status)
         return status;
-    status = meet(w, w->sharing.leads ? publish(w, e) : 0, e);
-    w->finished = !status;
+    status = meet(writer, writer->sharing.leads ? publish(writer, e) : 0, e);
+    writer->finished = !status;
     return status;
 }
 
-void safetensors_writer_close(safetensors_writer *w)
+void safetensors_writer_close(safetensors_writer *writer)
 {
-    if (!w)
+    if (!writer)
         return;
-    for (int i = 0; w->shards && i < w->n_shards; i++) {
-        if (w->shards[i].fd >= 0)
-            close(w->shards[i].fd);
-        if (!w->finished && w->sharing.leads && w->shards[i].temporary[0])
-            unlink(w->shards[i].temporary);
+    for (int i = 0; writer->shards && i < writer->n_shards; i++) {
+        if (writer->shards[i].fd >= 0)
+            close(writer->shards[i].fd);
+        if (!writer->finished && writer->sharing.leads && writer->shards[i].temporary[0])
+            unlink(writer->shards[i].temporary);
     }
-    for (size_t i = 0; i < w->n; i++)
-        free(w->tensors[i].name);
-    free(w->tensors);
-    free(w->shards);
-    free(w);
+    for (size_t i = 0; i < writer->n; i++)
+        free(writer->tensors[i].name);
+    free(writer->tensors);
+    free(writer->shards);
+    free(writer);
 }

@@ -6,19 +6,19 @@
 enum { SCRATCH_ROWS, SCRATCH_SUMS, SCRATCH_KV };
 
 /* Are k and v those of another layer? */
-static bool reads_other(const layer_stage *s) { return s->in[1] != LAYER_NONE; }
+static bool reads_other(const layer_stage *stage) { return stage->in[1] != LAYER_NONE; }
 
-static unsigned touches(const layer_stage *s, step_pass pass)
+static unsigned touches(const layer_stage *stage, step_pass pass)
 {
     const unsigned all = TOUCH_IN(0) | TOUCH_OUT(0) | TOUCH_OUT(1);
     return pass == PASS_FORWARD
                ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS) |
-                       (reads_other(s) ? TOUCH_SCRATCH(SCRATCH_KV) : 0);
+                       (reads_other(stage) ? TOUCH_SCRATCH(SCRATCH_KV) : 0);
 }
 
-static uint64_t sums_bytes(const step_shape *s, attention_heads h)
+static uint64_t sums_bytes(const step_shape *shape, attention_heads h)
 {
-    return attention_accumulator_bytes(s->unit_seqs, s->seq_len, h.kv_heads, h.dim);
+    return attention_accumulator_bytes(shape->unit_seqs, shape->seq_len, h.kv_heads, h.dim);
 }
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
@@ -46,9 +46,9 @@ static uint64_t cache_bytes(const stage_site *at)
 static void *of_group(const layer_work *work, void *out) { return column(out, work->group * heads_of(work).q_wide, work->type); }
 
 /* (seqs, heads, T) of each group, one behind the other. */
-static float *statistics(const layer_work *work, const layer_stage *s)
+static float *statistics(const layer_work *work, const layer_stage *stage)
 {
-    return (float *)tensor(work, s->out[1]) + work->group * heads_of(work).heads * work->c->shape->unit_rows;
+    return (float *)tensor(work, stage->out[1]) + work->group * heads_of(work).heads * work->c->shape->unit_rows;
 }
 
 /* kv (rows, 2, heads of k and v, dim) */
@@ -60,36 +60,36 @@ static void read_keys(op_attention *o, char *kv)
     o->v = column(kv, wide, o->type);
 }
 
-static op_attention attention_of(const layer_work *work, const layer_stage *s)
+static op_attention attention_of(const layer_work *work, const layer_stage *stage)
 {
     const model_config *m = work->config;
     const attention_heads h = heads_of(work);
     const int64_t t = work->c->shape->seq_len;
     const qkv_columns at = qkv_of(work);
-    char *qkv = tensor(work, s->in[0]);
+    char *qkv = tensor(work, stage->in[0]);
     op_attention o = {
         .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
-        .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, s->out[0]),
+        .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, stage->out[0]),
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
-        .out = of_group(work, tensor(work, s->out[0])), .lse = statistics(work, s)};
-    if (reads_other(s) && !work->u->cache)
-        read_keys(&o, tensor(work, s->in[1]));
+        .out = of_group(work, tensor(work, stage->out[0])), .lse = statistics(work, stage)};
+    if (reads_other(stage) && !work->u->cache)
+        read_keys(&o, tensor(work, stage->in[1]));
     return o;
 }
 
-static op_sink sink_of(const layer_work *work, const layer_stage *s, const op_attention *o, int64_t head)
+static op_sink sink_of(const layer_work *work, const layer_stage *stage, const op_attention *o, int64_t head)
 {
     return (op_sink){.type = o->type, .seqs = o->seqs, .q_len = o->q_len, .heads = o->heads, .dim = o->dim, .ldo = o->ldo,
-                     .sinks = (const float *)weight_of(work, s->param[0]) + head, .out = o->out, .lse = o->lse};
+                     .sinks = (const float *)weight_of(work, stage->param[0]) + head, .out = o->out, .lse = o->lse};
 }
 
 /* head: the first one. */
-static void submit(const layer_work *work, const layer_stage *s, const op_attention *o, int64_t head)
+static void submit(const layer_work *work, const layer_stage *stage, const op_attention *o, int64_t head)
 {
     queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = *o});
-    if (s->param[0] != PARAM_NONE)
-        queue_submit(work->c->queue, &(op){OP_SINK, .sink = sink_of(work, s, o, head)});
+    if (stage->param[0] != PARAM_NONE)
+        queue_submit(work->c->queue, &(op){OP_SINK, .sink = sink_of(work, stage, o, head)});
 }
 
 /* ---- generation ---- */
@@ -120,19 +120,19 @@ static op_attention part_of(const op_attention *all, cache_rows kv, int part, in
     return o;
 }
 
-static void generate(const layer_work *work, const layer_stage *s)
+static void generate(const layer_work *work, const layer_stage *stage)
 {
     const cache_parts *parts = &work->u->cache->parts;
     const int n = parts->n ? parts->n : 1;
-    op_attention all = attention_of(work, s);
-    if (s->param[0] == PARAM_NONE)
+    op_attention all = attention_of(work, stage);
+    if (stage->param[0] == PARAM_NONE)
         all.lse = NULL;
     for (int i = 0; i < n; i++) {
         const cache_rows kv = parts->n ? parts->enter(parts->arg) : work->u->cache->all;
         const op_attention o = part_of(&all, kv, i, n);
-        if (!reads_other(s))
-            append(work, tensor(work, s->in[0]), kv, i * o.kv_heads * o.dim, o.kv_heads * o.dim);
-        submit(work, s, &o, i * o.heads);
+        if (!reads_other(stage))
+            append(work, tensor(work, stage->in[0]), kv, i * o.kv_heads * o.dim, o.kv_heads * o.dim);
+        submit(work, stage, &o, i * o.heads);
         if (parts->n)
             parts->leave(parts->arg);
     }
@@ -140,41 +140,41 @@ static void generate(const layer_work *work, const layer_stage *s)
 
 /* ---- training ---- */
 
-static void forward(const layer_work *work, const layer_stage *s)
+static void forward(const layer_work *work, const layer_stage *stage)
 {
-    const op_attention o = attention_of(work, s);
+    const op_attention o = attention_of(work, stage);
     if (work->u->cache)
-        generate(work, s);
+        generate(work, stage);
     else
-        submit(work, s, &o, work->group * o.heads);
+        submit(work, stage, &o, work->group * o.heads);
 }
 
 /* In the scratch memory of attention's own backward, which comes after it. */
-static void sink_gradient(const layer_work *work, const layer_stage *s)
+static void sink_gradient(const layer_work *work, const layer_stage *stage)
 {
-    const op_attention o = attention_of(work, s);
-    float *acc = accumulator(work, s->param[0]);
+    const op_attention o = attention_of(work, stage);
+    float *acc = accumulator(work, stage->param[0]);
     if (acc)
         queue_submit(work->c->queue, &(op){OP_SINK_BACKWARD, .sink_backward = {
-            .forward = sink_of(work, s, &o, work->group * o.heads), .accumulate = !work->first_of_group, .lddo = o.ldo,
-            .dout = of_group(work, gradient(work, s->out[0])), .scratch = scratch(work, s, SCRATCH_ROWS),
+            .forward = sink_of(work, stage, &o, work->group * o.heads), .accumulate = !work->first_of_group, .lddo = o.ldo,
+            .dout = of_group(work, gradient(work, stage->out[0])), .scratch = scratch(work, stage, SCRATCH_ROWS),
             .dsinks = acc + work->group * o.heads}});
 }
 
-static void input(const layer_work *work, const layer_stage *s)
+static void input(const layer_work *work, const layer_stage *stage)
 {
-    const op_attention o = attention_of(work, s);
+    const op_attention o = attention_of(work, stage);
     const qkv_columns at = qkv_of(work);
-    char *dqkv = gradient(work, s->in[0]), *dkv = reads_other(s) ? scratch(work, s, SCRATCH_KV) : NULL;
-    sink_gradient(work, s);
+    char *dqkv = gradient(work, stage->in[0]), *dkv = reads_other(stage) ? scratch(work, stage, SCRATCH_KV) : NULL;
+    sink_gradient(work, stage);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = o, .lddo = o.ldo, .dout = of_group(work, gradient(work, s->out[0])),
+        .forward = o, .lddo = o.ldo, .dout = of_group(work, gradient(work, stage->out[0])),
         .dq = column(dqkv, at.q, work->type), .dk = dkv ? dkv : column(dqkv, at.k, work->type),
         .dv = dkv ? column(dkv, heads_of(work).kv_wide, work->type) : column(dqkv, at.v, work->type),
-        .scratch = scratch(work, s, SCRATCH_ROWS),
-        .sums = sums_bytes(work->c->shape, heads_of(work)) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
+        .scratch = scratch(work, stage, SCRATCH_ROWS),
+        .sums = sums_bytes(work->c->shape, heads_of(work)) ? (float *)scratch(work, stage, SCRATCH_SUMS) : NULL}});
     if (dkv)
-        share_add_gradient(work, dkv, s->begins);
+        share_add_gradient(work, dkv, stage->begins);
 }
 
 const stage_type stage_attention = {.name = "attention", .touches = touches, .scratch = scratch_bytes, .flops = flops,

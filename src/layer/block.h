@@ -76,40 +76,40 @@ typedef struct block_context {
 } block_context;
 
 /* The offset of each rope's table in the tables of all ropes, for `length` positions. */
-static inline void block_unit_ropes(block_unit *u, const model_config *c, const float *tables, int64_t length)
+static inline void block_unit_ropes(block_unit *u, const model_config *config, const float *tables, int64_t length)
 {
-    for (int i = 0; i < c->ropes_n; i++)
-        u->rope[i] = tables + model_rope_offset(c, i, length);
+    for (int i = 0; i < config->ropes_n; i++)
+        u->rope[i] = tables + model_rope_offset(config, i, length);
 }
 
-void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
+void embedding_forward(const block_context *ctx, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
 
 /* saved and workspace as in layer_layout; saved holds the input x. out: (R, C). */
-void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_forward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
 /* One part of it, after those before it, with the same workspace. out: NULL but in the last part. */
-void layer_forward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+void layer_forward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
                         const block_unit *u, char *saved, char *workspace, void *out);
 /* For generation, where weights do not change: computes w->gains of the layer's matrices, 2 floats per output. */
-void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace);
+void layer_gains(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, char *workspace);
 /* Recomputes into the workspace what was not saved: the first part of backward, callable alone for measuring. */
-void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_recompute(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                      char *saved, char *workspace);
 /* dx: (R, C), on entry the gradient of the block's output, on return of its input; the stream gradient likewise. */
-void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_backward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
-void layer_backward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+void layer_backward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
                          const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first);
 
 /* Computes loss and right (R; right may be NULL) per token, as op_cross_entropy does; with dx or accumulators also the gradients, in which
  * each target token counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators NULL: nothing in the head
  * is. scores: (R, shape.scores), for the rows of logits; NULL: not wanted. */
 typedef struct head_output { float *loss, *right, *scores; } head_output;
-void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
+void head_forward_backward(const block_context *ctx, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, head_output result, void *dx, float *accumulators, bool first, float scale);
 /* For generation: the head's output for one row x (C), before scale and soft cap; normed: (C) scratch, out: (V) fp32. The second function
  * applies scale and cap, in memory that the host can read. */
-void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);
+void head_logits(const block_context *ctx, const block_weights *w, const void *x, void *normed, float *out);
 void head_finish_logits(const model_config *m, float *logits);
 
 #endif

@@ -2,7 +2,7 @@
  * between the gates before it (MIXER_CONV). */
 #include "layer/work.h"
 
-static unsigned touches(const layer_stage *s, step_pass pass)
+static unsigned touches(const layer_stage *stage, step_pass pass)
 {
     return TOUCH_IN(0) |
            (pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(0));
@@ -34,38 +34,52 @@ static conv_columns columns_of(const layer_work *work)
     return work->config->mixer[work->layer] == MIXER_CONV ? (conv_columns){at, 0, c} : (conv_columns){at, -1, -1};
 }
 
-static op_conv conv_of(const layer_work *work, const layer_stage *s)
+static op_conv conv_of(const layer_work *work, const layer_stage *stage)
 {
     const conv_columns at = columns_of(work);
-    const char *in = tensor(work, s->in[0]);
+    const char *in = tensor(work, stage->in[0]);
     const bool gated = at.after >= 0;
-    return (op_conv){
-        .type = work->type, .silu = !gated, .seqs = work->c->shape->unit_seqs, .len = work->c->shape->seq_len,
-        .channels = columns(work, s->out[0]), .taps = work->config->taps, .ldx = columns(work, s->in[0]), .ldy = columns(work, s->out[0]),
-        .first = work->u->first, .x = column(in, at.x, work->type), .before = gated ? column(in, at.before, work->type) : NULL,
-        .after = gated ? column(in, at.after, work->type) : NULL, .weight = weight_of(work, s->param[0]),
-        .bias = weight_of(work, s->param[1])};
+    return (op_conv){.type = work->type,
+                     .silu = !gated,
+                     .seqs = work->c->shape->unit_seqs,
+                     .len = work->c->shape->seq_len,
+                     .channels = columns(work, stage->out[0]),
+                     .taps = work->config->taps,
+                     .ldx = columns(work, stage->in[0]),
+                     .ldy = columns(work, stage->out[0]),
+                     .first = work->u->first,
+                     .x = column(in, at.x, work->type),
+                     .before = gated ? column(in, at.before, work->type) : NULL,
+                     .after = gated ? column(in, at.after, work->type) : NULL,
+                     .weight = weight_of(work, stage->param[0]),
+                     .bias = weight_of(work, stage->param[1])};
 }
 
-static void forward(const layer_work *work, const layer_stage *s)
+static void forward(const layer_work *work, const layer_stage *stage)
 {
-    op_conv o = conv_of(work, s);
-    o.past = (const float *)past_state_of(work, s);
-    o.last = (float *)state_of(work, s);
-    o.y = tensor(work, s->out[0]);
+    op_conv o = conv_of(work, stage);
+    o.past = (const float *)past_state_of(work, stage);
+    o.last = (float *)state_of(work, stage);
+    o.y = tensor(work, stage->out[0]);
     queue_submit(work->c->queue, &(op){OP_CONV, .conv = o});
 }
 
-static void input(const layer_work *work, const layer_stage *s)
+static void input(const layer_work *work, const layer_stage *stage)
 {
     const conv_columns at = columns_of(work);
-    char *d = gradient(work, s->in[0]);
+    char *d = gradient(work, stage->in[0]);
     const bool gated = at.after >= 0;
-    queue_submit(work->c->queue, &(op){OP_CONV_BACKWARD, .conv_backward = {
-        .forward = conv_of(work, s), .accumulate = !work->first, .lddy = columns(work, s->out[0]), .lddx = columns(work, s->in[0]),
-        .dy = gradient(work, s->out[0]), .dx = column(d, at.x, work->type), .dbefore = gated ? column(d, at.before, work->type) : NULL,
-        .dafter = gated ? column(d, at.after, work->type) : NULL, .dweight = accumulator(work, s->param[0]),
-        .dbias = accumulator(work, s->param[1]), .scratch = scratch(work, s, 0)}});
+    queue_submit(work->c->queue, &(op){OP_CONV_BACKWARD, .conv_backward = {.forward = conv_of(work, stage),
+                                                                           .accumulate = !work->first,
+                                                                           .lddy = columns(work, stage->out[0]),
+                                                                           .lddx = columns(work, stage->in[0]),
+                                                                           .dy = gradient(work, stage->out[0]),
+                                                                           .dx = column(d, at.x, work->type),
+                                                                           .dbefore = gated ? column(d, at.before, work->type) : NULL,
+                                                                           .dafter = gated ? column(d, at.after, work->type) : NULL,
+                                                                           .dweight = accumulator(work, stage->param[0]),
+                                                                           .dbias = accumulator(work, stage->param[1]),
+                                                                           .scratch = scratch(work, stage, 0)}});
 }
 
 const stage_type stage_conv = {.name = "conv", .touches = touches, .scratch = scratch_bytes, .flops = flops, .state = state_bytes,

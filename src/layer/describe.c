@@ -36,15 +36,15 @@ static int add_residual(writer *w, const char *name, save_level saved_from)
 
 static layer_stage *add_stage(writer *w, stage_kind kind, int in, int out)
 {
-    layer_stage *s = &w->p->stage[w->p->stages_n++];
-    s->kind = kind;
+    layer_stage *stage = &w->p->stage[w->p->stages_n++];
+    stage->kind = kind;
     for (int i = 0; i < STAGE_INPUTS; i++)
-        s->in[i] = i ? LAYER_NONE : in;
+        stage->in[i] = i ? LAYER_NONE : in;
     for (int i = 0; i < STAGE_OUTPUTS; i++)
-        s->out[i] = i ? LAYER_NONE : out;
+        stage->out[i] = i ? LAYER_NONE : out;
     for (int i = 0; i < STAGE_PARAMS; i++)
-        s->param[i] = PARAM_NONE;
-    return s;
+        stage->param[i] = PARAM_NONE;
+    return stage;
 }
 
 static bool has(const writer *w, param_role role) { return role != PARAM_NONE && block_param(w->model, w->block, role) != NULL; }
@@ -67,9 +67,9 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
     if (!a)
         return;
     *low = add_exact(w, names[matrix][0], a->rows, saved_from);
-    layer_stage *s = add_stage(w, STAGE_LOW, in, *low);
-    s->param[0] = weight;
-    s->drops = w->model->adapters->dropout > 0;
+    layer_stage *stage = add_stage(w, STAGE_LOW, in, *low);
+    stage->param[0] = weight;
+    stage->drops = w->model->adapters->dropout > 0;
     if (!has(w, adapter_magnitude(matrix)))
         return;
     *gain = add_tensor(w, names[matrix][1], block_param(w->model, w->block, weight)->rows, SAVE_ATTENTION);
@@ -84,13 +84,13 @@ static layer_stage *add_linear(writer *w, stage_kind kind, int in, int out, para
 {
     int low, gain;
     add_adapter(w, in, weight, low_from, &low, &gain);
-    layer_stage *s = add_stage(w, kind, in, out);
-    s->param[0] = weight;
-    s->param[1] = has(w, bias) ? bias : PARAM_NONE;
-    s->in[LINEAR_LOW] = low;
-    s->in[LINEAR_GAIN] = gain;
-    s->drops = low != LAYER_NONE && w->model->adapters->dropout > 0;
-    return s;
+    layer_stage *stage = add_stage(w, kind, in, out);
+    stage->param[0] = weight;
+    stage->param[1] = has(w, bias) ? bias : PARAM_NONE;
+    stage->in[LINEAR_LOW] = low;
+    stage->in[LINEAR_GAIN] = gain;
+    stage->drops = low != LAYER_NONE && w->model->adapters->dropout > 0;
+    return stage;
 }
 
 /* ---- norms ---- */
@@ -98,9 +98,9 @@ static layer_stage *add_linear(writer *w, stage_kind kind, int in, int out, para
 static int add_norm(writer *w, int in, const char *name, param_role weight, param_role bias)
 {
     const int out = add_tensor(w, name, w->model->config.hidden, SAVE_LEVELS);
-    layer_stage *s = add_stage(w, STAGE_NORM, in, out);
-    s->param[0] = weight;
-    s->param[1] = has(w, bias) ? bias : PARAM_NONE;
+    layer_stage *stage = add_stage(w, STAGE_NORM, in, out);
+    stage->param[0] = weight;
+    stage->param[1] = has(w, bias) ? bias : PARAM_NONE;
     return out;
 }
 
@@ -116,9 +116,9 @@ static void add_end(writer *w, const branch_end *e, int in, int residual, int ou
     }
     const int between = add_tensor(w, e->between, w->model->config.hidden, e->between_from);
     add_linear(w, STAGE_LINEAR, in, between, e->weight, e->bias, SAVE_ATTENTION);
-    layer_stage *s = add_stage(w, STAGE_NORM_ADD, between, out);
-    s->in[1] = residual;
-    s->param[0] = e->norm;
+    layer_stage *stage = add_stage(w, STAGE_NORM_ADD, between, out);
+    stage->in[1] = residual;
+    stage->param[0] = e->norm;
 }
 
 /* ---- attention ---- */
@@ -128,9 +128,9 @@ static int add_expanded(writer *w, int from, int64_t column, const char *normed,
 {
     const param *matrix = block_param(w->model, w->block, weight);
     const int latent = add_tensor(w, normed, matrix->cols, SAVE_LEVELS), out = add_tensor(w, name, matrix->rows, SAVE_LEVELS);
-    layer_stage *s = add_stage(w, STAGE_NORM, from, latent);
-    s->param[0] = norm;
-    s->column = (int)column;
+    layer_stage *stage = add_stage(w, STAGE_NORM, from, latent);
+    stage->param[0] = norm;
+    stage->column = (int)column;
     add_linear(w, STAGE_LINEAR, latent, out, weight, PARAM_NONE, SAVE_ATTENTION);
     return out;
 }
@@ -138,15 +138,15 @@ static int add_expanded(writer *w, int from, int64_t column, const char *normed,
 /* q, k and v of latent attention. The latents are few columns; what is made of them is made again unless everything is saved. */
 static int add_latent_qkv(writer *w, int in, int layer)
 {
-    const model_config *c = &w->model->config;
-    const int latents = add_tensor(w, "latents", model_heads(c, layer).made, SAVE_ATTENTION);
-    const int qkv = add_tensor(w, "qkv", model_qkv_columns(c, layer).all, SAVE_ALL);
+    const model_config *config = &w->model->config;
+    const int latents = add_tensor(w, "latents", model_heads(config, layer).made, SAVE_ATTENTION);
+    const int qkv = add_tensor(w, "qkv", model_qkv_columns(config, layer).all, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, in, latents, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
-    const int q = c->q_latent ? add_expanded(w, latents, 0, "nq", "q", PARAM_Q_LATENT_NORM, PARAM_Q_EXPAND) : LAYER_NONE;
-    const int64_t at = w->p->tensor[latents].cols - c->shared_dim - c->kv_latent;
+    const int q = config->q_latent ? add_expanded(w, latents, 0, "nq", "q", PARAM_Q_LATENT_NORM, PARAM_Q_EXPAND) : LAYER_NONE;
+    const int64_t at = w->p->tensor[latents].cols - config->shared_dim - config->kv_latent;
     const int kv = add_expanded(w, latents, at, "nkv", "kv_expanded", PARAM_KV_LATENT_NORM, PARAM_KV_EXPAND);
-    layer_stage *s = add_stage(w, STAGE_HEADS, kv, qkv);
-    s->in[HEADS_LATENTS] = latents, s->in[HEADS_QUERIES] = q;
+    layer_stage *stage = add_stage(w, STAGE_HEADS, kv, qkv);
+    stage->in[HEADS_LATENTS] = latents, stage->in[HEADS_QUERIES] = q;
     add_stage(w, STAGE_ROTATE, qkv, qkv);
     return qkv;
 }
@@ -155,22 +155,22 @@ static int add_latent_qkv(writer *w, int in, int layer)
  * rest. */
 static int add_qkv(writer *w, int in, int layer)
 {
-    const model_config *c = &w->model->config;
-    const bool normed = c->qk_norm != QK_NORM_NONE;
-    const int qkv = add_tensor(w, "qkv", model_qkv_columns(c, layer).all, SAVE_ATTENTION);
-    const attention_heads h = model_heads(c, layer);
-    const int first = normed ? add_tensor(w, "qk", c->value_norm ? h.made : h.q_wide + h.kv_wide, SAVE_ATTENTION) : qkv;
+    const model_config *config = &w->model->config;
+    const bool normed = config->qk_norm != QK_NORM_NONE;
+    const int qkv = add_tensor(w, "qkv", model_qkv_columns(config, layer).all, SAVE_ATTENTION);
+    const attention_heads h = model_heads(config, layer);
+    const int first = normed ? add_tensor(w, "qk", config->value_norm ? h.made : h.q_wide + h.kv_wide, SAVE_ATTENTION) : qkv;
     w->p->tensor[qkv].of_heads = w->p->tensor[first].of_heads = true;
     layer_stage *linear = add_linear(w, STAGE_LINEAR, in, first, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
     if (normed) {
-        linear->out[1] = c->value_norm ? LAYER_NONE : qkv;
+        linear->out[1] = config->value_norm ? LAYER_NONE : qkv;
         if (h.made == w->p->tensor[qkv].cols)
             w->p->tensor[first].gradient_in = qkv;
         layer_stage *norm = add_stage(w, STAGE_HEAD_NORM, first, qkv);
         norm->param[0] = PARAM_QNORM;
         norm->param[1] = has(w, PARAM_KNORM) ? PARAM_KNORM : PARAM_NONE;
     }
-    if (c->layer_rope[layer] >= 0)
+    if (config->layer_rope[layer] >= 0)
         add_stage(w, STAGE_ROTATE, qkv, qkv);
     return qkv;
 }
@@ -187,74 +187,74 @@ static int add_rows(writer *w, const char *name, int64_t times, int64_t cols, bo
 static int add_gated(writer *w, int in, int from, param_role weight)
 {
     const int out = add_tensor(w, "gated", w->p->tensor[in].cols, SAVE_LEVELS);
-    layer_stage *s = add_stage(w, STAGE_GATED_NORM, in, out);
-    s->in[1] = from;
-    s->param[0] = weight;
+    layer_stage *stage = add_stage(w, STAGE_GATED_NORM, in, out);
+    stage->in[1] = from;
+    stage->param[0] = weight;
     return out;
 }
 
 static int add_attention(writer *w, int qkv, int layer)
 {
-    const model_config *c = &w->model->config;
-    const int out = add_tensor(w, "attention", model_heads(c, layer).q_wide, SAVE_ATTENTION);
-    const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
+    const model_config *config = &w->model->config;
+    const int out = add_tensor(w, "attention", model_heads(config, layer).q_wide, SAVE_ATTENTION);
+    const int lse = add_tensor(w, "statistics", config->heads, SAVE_ATTENTION);
     w->p->tensor[lse].four_bytes = true;
-    const bool reads = model_reads_kv(c, layer);
+    const bool reads = model_reads_kv(config, layer);
     int kv = LAYER_NONE;
-    if (reads || model_kv_is_read(c, layer)) {
-        kv = add_tensor(w, "kv", 2 * model_heads(c, layer).kv_wide, SAVE_LEVELS);
+    if (reads || model_kv_is_read(config, layer)) {
+        kv = add_tensor(w, "kv", 2 * model_heads(config, layer).kv_wide, SAVE_LEVELS);
         w->p->tensor[kv].carried = CARRIED_KV;
     }
     if (kv != LAYER_NONE && !reads)
         add_stage(w, STAGE_SHARE, qkv, kv);
-    layer_stage *s = add_stage(w, STAGE_ATTENTION, qkv, out);
-    s->in[1] = reads ? kv : LAYER_NONE;
-    s->begins = model_reads_kv_last(c, layer);
-    s->out[1] = lse;
-    s->param[0] = has(w, PARAM_SINKS) ? PARAM_SINKS : PARAM_NONE;
-    if (c->kv_latent && c->value_dim < c->head_dim) {
-        const int values = add_tensor(w, "values", model_value_columns(c, layer), SAVE_LEVELS);
+    layer_stage *stage = add_stage(w, STAGE_ATTENTION, qkv, out);
+    stage->in[1] = reads ? kv : LAYER_NONE;
+    stage->begins = model_reads_kv_last(config, layer);
+    stage->out[1] = lse;
+    stage->param[0] = has(w, PARAM_SINKS) ? PARAM_SINKS : PARAM_NONE;
+    if (config->kv_latent && config->value_dim < config->head_dim) {
+        const int values = add_tensor(w, "values", model_value_columns(config, layer), SAVE_LEVELS);
         add_stage(w, STAGE_VALUES, out, values);
         return values;
     }
-    return c->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
+    return config->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
 }
 
 /* ---- other mixers ---- */
 
 static void add_convolution(writer *w, int in, int out)
 {
-    layer_stage *s = add_stage(w, STAGE_CONV, in, out);
-    s->param[0] = PARAM_CONV;
-    s->param[1] = has(w, PARAM_CONV_BIAS) ? PARAM_CONV_BIAS : PARAM_NONE;
+    layer_stage *stage = add_stage(w, STAGE_CONV, in, out);
+    stage->param[0] = PARAM_CONV;
+    stage->param[1] = has(w, PARAM_CONV_BIAS) ? PARAM_CONV_BIAS : PARAM_NONE;
 }
 
 /* Gates, decays and steps are few columns; what the convolution makes is as quickly made again. */
 static int add_scan(writer *w, int in, int layer)
 {
-    const model_config *c = &w->model->config;
-    const mix_columns at = model_mix_columns(c, layer);
+    const model_config *config = &w->model->config;
+    const mix_columns at = model_mix_columns(config, layer);
     const int mix = add_exact(w, "mix", at.all, SAVE_ATTENTION), conv = add_exact(w, "conv", at.channels, SAVE_ALL);
-    const int decays = add_rows(w, "decays", 1, c->scan_heads, true, SAVE_ATTENTION);
-    const int steps = add_rows(w, "steps", 1, c->scan_heads, true, SAVE_ATTENTION);
-    const int values = add_exact(w, "values", model_mix_values(c, layer), SAVE_ATTENTION);
-    const int states = add_rows(w, "states", c->scan_heads, c->scan_key_dim * c->scan_dim, true, SAVE_ATTENTION);
+    const int decays = add_rows(w, "decays", 1, config->scan_heads, true, SAVE_ATTENTION);
+    const int steps = add_rows(w, "steps", 1, config->scan_heads, true, SAVE_ATTENTION);
+    const int values = add_exact(w, "values", model_mix_values(config, layer), SAVE_ATTENTION);
+    const int states = add_rows(w, "states", config->scan_heads, config->scan_key_dim * config->scan_dim, true, SAVE_ATTENTION);
     w->p->tensor[states].per = ROWS_SEGMENTS;
-    w->p->tensor[states].every = SCAN_CHUNK * scan_segment(c->scan_key_dim, c->scan_dim);
+    w->p->tensor[states].every = SCAN_CHUNK * scan_segment(config->scan_key_dim, config->scan_dim);
     add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
-    for (size_t i = 0; i < sizeof c->factor.mix / sizeof *c->factor.mix; i++)
-        if (c->factor.mix[i] != 1) {
+    for (size_t i = 0; i < sizeof config->factor.mix / sizeof *config->factor.mix; i++)
+        if (config->factor.mix[i] != 1) {
             add_stage(w, STAGE_MIX_FACTORS, mix, mix);
             break;
         }
     add_convolution(w, mix, conv);
-    layer_stage *s = add_stage(w, STAGE_GATES, mix, decays);
-    s->out[1] = steps;
-    s->param[0] = PARAM_DECAY, s->param[1] = PARAM_DECAY_BIAS;
-    s = add_stage(w, STAGE_SCAN, conv, values);
-    s->in[SCAN_DECAYS] = decays, s->in[SCAN_STEPS] = steps;
-    s->out[1] = states;
-    s->param[0] = has(w, PARAM_SKIP) ? PARAM_SKIP : PARAM_NONE;
+    layer_stage *stage = add_stage(w, STAGE_GATES, mix, decays);
+    stage->out[1] = steps;
+    stage->param[0] = PARAM_DECAY, stage->param[1] = PARAM_DECAY_BIAS;
+    stage = add_stage(w, STAGE_SCAN, conv, values);
+    stage->in[SCAN_DECAYS] = decays, stage->in[SCAN_STEPS] = steps;
+    stage->out[1] = states;
+    stage->param[0] = has(w, PARAM_SKIP) ? PARAM_SKIP : PARAM_NONE;
     return add_gated(w, values, mix, has(w, PARAM_MIX_NORM) ? PARAM_MIX_NORM : PARAM_NONE);
 }
 
@@ -300,9 +300,9 @@ static int add_low(writer *w, const mixture *m, param_role matrices, int in, int
         return LAYER_NONE;
     const int low = add_named(w, m, matrices == m->up ? "experts_low" : "experts_low_down", m->k, a->rows / m->experts, false, SAVE_ALL);
     w->p->tensor[low].exact = true;
-    layer_stage *s = add_stage(w, STAGE_EXPERTS_LOW, in, low);
-    s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
-    s->param[0] = matrices;
+    layer_stage *stage = add_stage(w, STAGE_EXPERTS_LOW, in, low);
+    stage->in[EXPERTS_ORDER] = order, stage->in[EXPERTS_ENDS] = ends, stage->in[EXPERTS_WEIGHTS] = weights;
+    stage->param[0] = matrices;
     return low;
 }
 
@@ -318,29 +318,30 @@ static void add_mixture(writer *w, const mixture *m, int to_router, int in, int 
     const int up = add_named(w, m, "experts_up", k, wide, false, SAVE_ALL);
     const int act = add_named(w, m, "experts_act", k, m->ffn, false, SAVE_LEVELS);
     w->p->tensor[ends].per = ROWS_FIXED;
-    layer_stage *s = add_stage(w, STAGE_ROUTE, to_router, logits);
-    s->out[1] = ids, s->out[2] = weights;
-    s->param[0] = m->router;
-    s->param[1] = has(w, m->correction) ? m->correction : PARAM_NONE;
-    s->param[2] = has(w, m->router_bias) ? m->router_bias : PARAM_NONE;
+    layer_stage *stage = add_stage(w, STAGE_ROUTE, to_router, logits);
+    stage->out[1] = ids, stage->out[2] = weights;
+    stage->param[0] = m->router;
+    stage->param[1] = has(w, m->correction) ? m->correction : PARAM_NONE;
+    stage->param[2] = has(w, m->router_bias) ? m->router_bias : PARAM_NONE;
     if (has(w, m->factors)) {
-        s->param[3] = m->factors;
-        s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_ENDS] = ends; /* by which their gradients are summed */
+        stage->param[3] = m->factors;
+        stage->in[EXPERTS_ORDER] = order, stage->in[EXPERTS_ENDS] = ends; /* by which their gradients are summed */
     }
-    s = add_stage(w, STAGE_DISPATCH, ids, order);
-    s->out[1] = places, s->out[2] = ends;
+    stage = add_stage(w, STAGE_DISPATCH, ids, order);
+    stage->out[1] = places, stage->out[2] = ends;
     const stage_kind kinds[] = {STAGE_EXPERTS_UP, STAGE_EXPERTS_ACT, STAGE_EXPERTS_DOWN};
     const param_role matrices[] = {m->up, PARAM_NONE, m->down}, biases[] = {m->up_bias, PARAM_NONE, m->down_bias};
     const int from[] = {in, up, act}, to[] = {up, act, out};
     for (int i = 0; i < 3; i++) {
         const int low = add_low(w, m, matrices[i], from[i], order, ends, weights);
-        s = add_stage(w, kinds[i], from[i], to[i]);
-        s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_PLACES] = places, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
-        s->in[EXPERTS_LOW] = low;
-        s->param[0] = matrices[i];
-        s->param[1] = has(w, biases[i]) ? biases[i] : PARAM_NONE;
+        stage = add_stage(w, kinds[i], from[i], to[i]);
+        stage->in[EXPERTS_ORDER] = order, stage->in[EXPERTS_PLACES] = places, stage->in[EXPERTS_ENDS] = ends,
+        stage->in[EXPERTS_WEIGHTS] = weights;
+        stage->in[EXPERTS_LOW] = low;
+        stage->param[0] = matrices[i];
+        stage->param[1] = has(w, biases[i]) ? biases[i] : PARAM_NONE;
     }
-    s->in[EXPERTS_RESIDUAL] = residual;
+    stage->in[EXPERTS_RESIDUAL] = residual;
 }
 
 static void add_mlp(writer *w, int in, int act)
@@ -354,10 +355,11 @@ static void add_mlp(writer *w, int in, int act)
 
 static int add_act(writer *w) { return add_tensor(w, "act", block_param(w->model, w->block, PARAM_DOWN)->cols, SAVE_LEVELS); }
 
-static mixture mixture_of(const model_config *c)
+static mixture mixture_of(const model_config *config)
 {
-    return (mixture){c->experts, c->experts_used, c->expert_ffn, PARAM_ROUTER, PARAM_CORRECTION, PARAM_ROUTER_BIAS, PARAM_EXPERT_SCALE,
-                     PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, ""};
+    return (mixture){config->experts,       config->experts_used, config->expert_ffn,      PARAM_ROUTER,
+                     PARAM_CORRECTION,      PARAM_ROUTER_BIAS,    PARAM_EXPERT_SCALE,      PARAM_EXPERTS_UP,
+                     PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN,   PARAM_EXPERTS_DOWN_BIAS, ""};
 }
 
 /* The router reads the layer's input, the experts what a matrix makes of it; another makes what is added of their sum. */
@@ -374,13 +376,13 @@ static void add_latent_mixture(writer *w, const mixture *all, int in, int residu
 /* The shared expert comes first: an MLP, or with a gate a mixture of one expert whose weight is the gate's sigmoid. */
 static void add_experts(writer *w, const branch_end *of_mlp, int in, int residual, int out)
 {
-    const model_config *c = &w->model->config;
-    const mixture shared = {1, 1, c->shared_ffn, PARAM_SHARED_GATE, PARAM_NONE, PARAM_NONE, PARAM_NONE, PARAM_SHARED_UP, PARAM_NONE,
+    const model_config *config = &w->model->config;
+    const mixture shared = {1, 1, config->shared_ffn, PARAM_SHARED_GATE, PARAM_NONE, PARAM_NONE, PARAM_NONE, PARAM_SHARED_UP, PARAM_NONE,
                             PARAM_SHARED_DOWN, PARAM_NONE, "shared_"};
-    const mixture all = mixture_of(c);
-    if (c->shared_ffn) {
+    const mixture all = mixture_of(config);
+    if (config->shared_ffn) {
         const int middle = add_residual(w, "xs", SAVE_LEVELS);
-        if (c->shared_gate)
+        if (config->shared_gate)
             add_mixture(w, &shared, in, in, residual, middle);
         else {
             const int act = add_act(w);
@@ -389,7 +391,7 @@ static void add_experts(writer *w, const branch_end *of_mlp, int in, int residua
         }
         residual = middle;
     }
-    if (c->expert_latent)
+    if (config->expert_latent)
         add_latent_mixture(w, &all, in, residual, out);
     else
         add_mixture(w, &all, in, in, residual, out);
@@ -408,13 +410,13 @@ static void add_beside(writer *w, int mlp_in, int residual, int out)
     const int in = add_norm(w, residual, "n3", PARAM_NORM3, PARAM_NONE);
     const int experts = add_tensor(w, "experts", hidden, SAVE_ALL), sum = add_tensor(w, "m", hidden, SAVE_ALL);
     add_mixture(w, &all, to_router, in, LAYER_NONE, experts);
-    layer_stage *s = add_stage(w, STAGE_NORM_ADD, experts, sum);
-    s->in[1] = normed;
-    s->param[0] = PARAM_POST_EXPERTS;
+    layer_stage *stage = add_stage(w, STAGE_NORM_ADD, experts, sum);
+    stage->in[1] = normed;
+    stage->param[0] = PARAM_POST_EXPERTS;
     w->p->tensor[normed].gradient_in = sum;
-    s = add_stage(w, STAGE_NORM_ADD, sum, out);
-    s->in[1] = residual;
-    s->param[0] = PARAM_POST_NORM2;
+    stage = add_stage(w, STAGE_NORM_ADD, sum, out);
+    stage->in[1] = residual;
+    stage->param[0] = PARAM_POST_NORM2;
 }
 
 /* ---- inputs of layers (inputs.c) ---- */
@@ -436,15 +438,15 @@ static void make_inputs(writer *w, int x, int inputs)
 /* The branch that reads them. */
 static void add_input_branch(writer *w, int inputs, int residual, int out)
 {
-    const model_config *c = &w->model->config;
-    const int gate = add_tensor(w, "gate", c->input_width, SAVE_ALL), gated = add_tensor(w, "gated", c->input_width, SAVE_LEVELS);
-    const int added = add_tensor(w, "input_out", c->hidden, SAVE_ALL);
+    const model_config *config = &w->model->config;
+    const int gate = add_tensor(w, "gate", config->input_width, SAVE_ALL), gated = add_tensor(w, "gated", config->input_width, SAVE_LEVELS);
+    const int added = add_tensor(w, "input_out", config->hidden, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, residual, gate, PARAM_INPUT_GATE, PARAM_NONE, SAVE_ALL);
     add_stage(w, STAGE_GATE_INPUTS, gate, gated)->in[1] = inputs;
     add_linear(w, STAGE_LINEAR, gated, added, PARAM_INPUT_OUT, PARAM_NONE, SAVE_ATTENTION);
-    layer_stage *s = add_stage(w, STAGE_NORM_ADD, added, out);
-    s->in[1] = residual;
-    s->param[0] = PARAM_INPUT_NORM;
+    layer_stage *stage = add_stage(w, STAGE_NORM_ADD, added, out);
+    stage->in[1] = residual;
+    stage->param[0] = PARAM_INPUT_NORM;
 }
 
 /* ---- layers ---- */
@@ -452,60 +454,60 @@ static void add_input_branch(writer *w, int inputs, int residual, int out)
 /* If the branches are parallel, or attention is beside a mixer, both ends come last: backward begins with both, before the output's
  * gradient changes. If they share their norm, it is computed twice, with the same weights, so that each branch has its own tensor and
  * gradient. */
-void layer_describe(layer_program *p, const model *m, int layer)
+void layer_describe(layer_program *program, const model *m, int layer)
 {
     static const branch_end of_attention = {PARAM_OUT, PARAM_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
                             of_mixer = {PARAM_MIX_OUT, PARAM_MIX_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
                             of_mlp = {PARAM_DOWN, PARAM_DOWN_BIAS, PARAM_POST_NORM2, "m", SAVE_ALL};
-    const model_config *c = &m->config;
-    memset(p, 0, sizeof *p); /* programs are compared as bytes */
-    writer w = {p, m, &m->blocks[layer + 1]};
+    const model_config *config = &m->config;
+    memset(program, 0, sizeof *program); /* programs are compared as bytes */
+    writer w = {program, m, &m->blocks[layer + 1]};
     const int x = add_residual(&w, "x", SAVE_INPUT), out = add_residual(&w, "out", SAVE_LEVELS);
-    const int inputs = c->input_width ? add_inputs(&w) : LAYER_NONE;
+    const int inputs = config->input_width ? add_inputs(&w) : LAYER_NONE;
     if (has(&w, PARAM_INPUTS))
         make_inputs(&w, x, inputs);
-    const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
-    if (c->mixer[layer] == MIXER_NONE && c->sparse[layer]) {
+    const int n1 = config->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
+    if (config->mixer[layer] == MIXER_NONE && config->sparse[layer]) {
         add_experts(&w, &of_mlp, n1, x, out);
         return;
     }
-    if (c->mixer[layer] == MIXER_NONE) {
+    if (config->mixer[layer] == MIXER_NONE) {
         const int act = add_act(&w);
         add_mlp(&w, n1, act);
         add_end(&w, &of_mlp, act, x, out);
         return;
     }
-    const int attended = c->attends_beside ? add_attention(&w, add_qkv(&w, n1, layer), layer) : LAYER_NONE;
-    const int nm = c->attends_beside ? add_norm(&w, x, "nm", PARAM_NORM1, PARAM_NORM1_BIAS) : n1;
+    const int attended = config->attends_beside ? add_attention(&w, add_qkv(&w, n1, layer), layer) : LAYER_NONE;
+    const int nm = config->attends_beside ? add_norm(&w, x, "nm", PARAM_NORM1, PARAM_NORM1_BIAS) : n1;
     const int mixed = add_mixer(&w, nm, layer);
-    const branch_end *of_first = c->mixer[layer] == MIXER_ATTENTION ? &of_attention : &of_mixer;
-    if (c->one_branch) {
+    const branch_end *of_first = config->mixer[layer] == MIXER_ATTENTION ? &of_attention : &of_mixer;
+    if (config->one_branch) {
         add_end(&w, of_first, mixed, x, out);
         return;
     }
-    const int xm = add_residual(&w, "xm", c->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = c->parallel ? x : xm;
-    if (c->attends_beside) {
+    const int xm = add_residual(&w, "xm", config->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = config->parallel ? x : xm;
+    if (config->attends_beside) {
         const int xa = add_residual(&w, "xa", SAVE_LEVELS);
         add_end(&w, &of_attention, attended, x, xa);
         add_end(&w, &of_mixer, mixed, xa, xm);
-    } else if (!c->parallel)
+    } else if (!config->parallel)
         add_end(&w, of_first, mixed, x, xm);
-    const int n2 = !c->pre_norm  ? middle
-                   : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
+    const int n2 = !config->pre_norm  ? middle
+                   : config->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
-    const int end = c->input_width ? add_residual(&w, "xi", SAVE_LEVELS) : out;
-    if (c->sparse[layer] && c->experts_beside)
+    const int end = config->input_width ? add_residual(&w, "xi", SAVE_LEVELS) : out;
+    if (config->sparse[layer] && config->experts_beside)
         add_beside(&w, n2, xm, end);
-    else if (c->sparse[layer])
+    else if (config->sparse[layer])
         add_experts(&w, &of_mlp, n2, xm, end);
     else {
         const int act = add_act(&w);
         add_mlp(&w, n2, act);
-        if (c->parallel)
+        if (config->parallel)
             add_end(&w, of_first, mixed, x, xm);
         add_end(&w, &of_mlp, act, xm, end);
     }
-    if (c->input_width)
+    if (config->input_width)
         add_input_branch(&w, inputs, end, out);
     if (has(&w, PARAM_SCALE))
         add_stage(&w, STAGE_SCALE, LAYER_NONE, out)->param[0] = PARAM_SCALE;

@@ -19,11 +19,11 @@
 #include "layer/program.h"
 
 /* Groups of heads of a layer, a divisor of its heads of k and v; 1: all heads together. */
-int layer_groups(const model *m, int layer, const step_shape *s);
+int layer_groups(const model *m, int layer, const step_shape *shape);
 /* The first stage that runs for each group; the last one is the layer's attention. */
-int layer_first_of_group(const layer_program *p, int attention);
+int layer_first_of_group(const layer_program *program, int attention);
 
 attention_heads group_heads(attention_heads all, int groups);
-qkv_columns group_columns(const model_config *c, int layer, int groups);
+qkv_columns group_columns(const model_config *config, int layer, int groups);
 
 #endif

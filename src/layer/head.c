@@ -43,10 +43,10 @@ static span span_of(const head *h, int i)
     return (span){i * slice, i < last ? slice : even - last * slice, h->w->slices[i]};
 }
 
-static op_norm final_norm(const block_context *c, const block_weights *w, int64_t rows, const void *x, void *y)
+static op_norm final_norm(const block_context *ctx, const block_weights *w, int64_t rows, const void *x, void *y)
 {
-    const model_config *m = &c->model->config;
-    return (op_norm){.kind = m->norm, .type = c->shape->type, .rows = rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden,
+    const model_config *m = &ctx->model->config;
+    return (op_norm){.kind = m->norm, .type = ctx->shape->type, .rows = rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden,
                      .ldy = m->hidden,
                      .eps = m->norm_eps, .offset = m->norm_offset, .x = x, .weight = w->param[PARAM_NORMF],
                      .bias = w->param[PARAM_NORMF_BIAS], .y = y};
@@ -99,12 +99,12 @@ typedef struct head_unit {
 /* Losses, and gradients if `trains`. */
 static void parts(const head *all, const head_unit *y, bool trains)
 {
-    const step_shape *s = all->shape;
-    const size_t row_bytes = (size_t)all->config->hidden * dtype_bytes(s->type);
-    for (int64_t row = 0; row < s->unit_rows; row += s->head_rows) {
+    const step_shape *shape = all->shape;
+    const size_t row_bytes = (size_t)all->config->hidden * dtype_bytes(shape->type);
+    for (int64_t row = 0; row < shape->unit_rows; row += shape->head_rows) {
         head h = *all;
         h.row0 = row;
-        h.rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows;
+        h.rows = shape->unit_rows - row < shape->head_rows ? shape->unit_rows - row : shape->head_rows;
         h.normed = y->workspace + y->l.normed + (size_t)row * row_bytes;
         h.dn = y->workspace + y->l.dn + (size_t)row * row_bytes;
         logits(&h);
@@ -112,11 +112,11 @@ static void parts(const head *all, const head_unit *y, bool trains)
             queue_submit(h.c->queue, &(op){OP_COPY, .copy = {y->result.scores + row * h.ld, h.logits,
                                                              (size_t)(h.rows * h.ld) * sizeof(float)}});
         queue_submit(h.c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
-            .type = s->type, .rows = h.rows, .vocab = model_outputs(h.config), .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
+            .type = shape->type, .rows = h.rows, .vocab = model_outputs(h.config), .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
             .logits = h.logits, .targets = y->u->targets + row, .loss = y->result.loss + row, .dlogits = trains ? h.logits : NULL,
             .logit_scale = h.config->logit_scale, .softcap = h.config->logit_softcap, .weights = y->weights ? y->weights + row : NULL,
             .right = y->result.right ? y->result.right + row : NULL,
-            .smoothing = trains ? s->smoothing : 0, .linear = s->linear}});
+            .smoothing = trains ? shape->smoothing : 0, .linear = shape->linear}});
         if (trains)
             gradients(&h, y->table, y->rows, y->first);
     }
@@ -125,58 +125,65 @@ static void parts(const head *all, const head_unit *y, bool trains)
 /* The weight of a row depends on the losses of its whole pair, so all losses are computed once before. */
 static void compare_pairs(const head *all, head_unit *y)
 {
-    const step_shape *s = all->shape;
+    const step_shape *shape = all->shape;
     float *weights = (float *)(y->workspace + y->l.weights);
-    preference_rule rule = s->compare;
+    preference_rule rule = shape->compare;
     rule.baseline = y->u->baseline;
     y->weights = NULL;
     parts(all, y, false);
     queue_submit(all->c->queue, &(op){OP_PREFERENCE, .preference = {
-        .rule = rule, .sequences = s->unit_seqs, .seq_len = s->seq_len, .targets = y->u->targets, .first = y->u->first,
+        .rule = rule, .sequences = shape->unit_seqs, .seq_len = shape->seq_len, .targets = y->u->targets, .first = y->u->first,
         .loss = y->result.loss, .given = y->u->weights, .weights = weights}});
     y->weights = weights;
 }
 
-void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
+void head_forward_backward(const block_context *ctx, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, head_output result, void *dx, float *accumulators, bool first, float scale)
 {
-    const step_shape *s = c->shape;
-    const model_config *m = &c->model->config;
+    const step_shape *shape = ctx->shape;
+    const model_config *m = &ctx->model->config;
     head_unit y = {.u = u, .workspace = workspace, .result = result, .weights = u->weights, .scale = scale, .first = first};
-    head_layout_init(&y.l, c->model, s);
-    const int block = c->model->blocks_n - 1;
-    const struct block *b = &c->model->blocks[block];
-    const op_norm n = final_norm(c, w, s->unit_rows, x, workspace + y.l.normed);
-    queue_submit(c->queue, &(op){OP_NORM, .norm = n});
+    head_layout_init(&y.l, ctx->model, shape);
+    const int block = ctx->model->blocks_n - 1;
+    const struct block *b = &ctx->model->blocks[block];
+    const op_norm n = final_norm(ctx, w, shape->unit_rows, x, workspace + y.l.normed);
+    queue_submit(ctx->queue, &(op){OP_NORM, .norm = n});
     float *of_role[PARAM_ROLES] = {0};
     for (int r = 0; accumulators && r < PARAM_ROLES; r++)
-        if (b->param_of_role[r] >= 0 && c->model->params[b->param_of_role[r]].trainable)
-            of_role[r] = accumulators + accumulator_offset(c->model, block, r);
+        if (b->param_of_role[r] >= 0 && ctx->model->params[b->param_of_role[r]].trainable)
+            of_role[r] = accumulators + accumulator_offset(ctx->model, block, r);
     y.table = of_role[m->tied ? PARAM_TOKENS : PARAM_HEAD];
     y.rows = dx || of_role[PARAM_NORMF] || of_role[PARAM_NORMF_BIAS];
-    const head all = {.c = c, .config = m, .shape = s, .w = w, .type = s->type, .dn32 = (float *)(workspace + y.l.dn32),
+    const head all = {.c = ctx, .config = m, .shape = shape, .w = w, .type = shape->type, .dn32 = (float *)(workspace + y.l.dn32),
                       .logits = (float *)(workspace + y.l.logits), .ld = y.l.ld,
-                      .ldd = y.l.ld * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
+                      .ldd = y.l.ld * (int64_t)(sizeof(float) / dtype_bytes(shape->type))};
     const bool trains = dx || accumulators;
-    if (trains && shape_compares(s))
+    if (trains && shape_compares(shape))
         compare_pairs(&all, &y);
     parts(&all, &y, trains);
     if (y.rows)
-        submit_norm_backward(c->queue, s, (op_norm_backward){
-            .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
+        submit_norm_backward(ctx->queue, shape, (op_norm_backward){
+            .kind = m->norm, .type = shape->type, .accumulate = !first, .rows = shape->unit_rows, .heads = 1, .dim = m->hidden,
             .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = n.eps, .offset = n.offset, .x = x, .weight = n.weight,
             .dy = workspace + y.l.dn, .dx = dx ? dx : workspace + y.l.dn, .stream = dx ? u->stream : NULL,
             .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
             .scratch = workspace + y.l.scratch});
 }
 
-void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out)
+void head_logits(const block_context *ctx, const block_weights *w, const void *x, void *normed, float *out)
 {
-    const op_norm n = final_norm(c, w, 1, x, normed);
+    const op_norm n = final_norm(ctx, w, 1, x, normed);
     /* one row needs no stride, but cuBLASLt asks for its alignment */
-    const head h = {.c = c, .config = &c->model->config, .shape = c->shape, .w = w, .type = c->shape->type, .rows = 1, .normed = normed,
-                    .logits = out, .ld = (int64_t)align_up((uint64_t)model_outputs(&c->model->config), LINE / sizeof(float))};
-    queue_submit(c->queue, &(op){OP_NORM, .norm = n});
+    const head h = {.c = ctx,
+                    .config = &ctx->model->config,
+                    .shape = ctx->shape,
+                    .w = w,
+                    .type = ctx->shape->type,
+                    .rows = 1,
+                    .normed = normed,
+                    .logits = out,
+                    .ld = (int64_t)align_up((uint64_t)model_outputs(&ctx->model->config), LINE / sizeof(float))};
+    queue_submit(ctx->queue, &(op){OP_NORM, .norm = n});
     logits(&h);
 }
 

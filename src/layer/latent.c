@@ -11,12 +11,13 @@
 /* The sizes of heads; the columns of the shared keys among the latents, and of keys and values among q, k and v. */
 typedef struct latent_heads { int64_t heads, dim, own, shared, value, each, shared_at, k, v, wide; } latent_heads;
 
-static latent_heads heads_in(const layer_work *work, const layer_stage *s)
+static latent_heads heads_in(const layer_work *work, const layer_stage *stage)
 {
-    const model_config *c = work->config;
-    const qkv_columns at = model_qkv_columns(c, work->layer);
-    const int64_t own = c->head_dim - c->shared_dim, last = columns(work, s->in[HEADS_LATENTS]) - c->shared_dim;
-    return (latent_heads){c->heads, c->head_dim, own, c->shared_dim, c->value_dim, own + c->value_dim, last, at.k, at.v, at.all};
+    const model_config *config = work->config;
+    const qkv_columns at = model_qkv_columns(config, work->layer);
+    const int64_t own = config->head_dim - config->shared_dim, last = columns(work, stage->in[HEADS_LATENTS]) - config->shared_dim;
+    return (latent_heads){
+        config->heads, config->head_dim, own, config->shared_dim, config->value_dim, own + config->value_dim, last, at.k, at.v, at.all};
 }
 
 static void move(const layer_work *work, op_heads o)
@@ -27,7 +28,7 @@ static void move(const layer_work *work, op_heads o)
 
 /* ---- q, k and v ---- */
 
-static unsigned heads_touches(const layer_stage *s, step_pass pass)
+static unsigned heads_touches(const layer_stage *stage, step_pass pass)
 {
     return pass == PASS_FORWARD
                ? TOUCH_IN(0) | TOUCH_IN(HEADS_LATENTS) | TOUCH_IN(HEADS_QUERIES) | TOUCH_OUT(0)
@@ -35,14 +36,14 @@ static unsigned heads_touches(const layer_stage *s, step_pass pass)
 }
 
 /* The queries, or the latents, which begin with them. */
-static int queries(const layer_stage *s) { return s->in[s->in[HEADS_QUERIES] == LAYER_NONE ? HEADS_LATENTS : HEADS_QUERIES]; }
+static int queries(const layer_stage *stage) { return stage->in[stage->in[HEADS_QUERIES] == LAYER_NONE ? HEADS_LATENTS : HEADS_QUERIES]; }
 
-static void heads_forward(const layer_work *work, const layer_stage *s)
+static void heads_forward(const layer_work *work, const layer_stage *stage)
 {
-    const latent_heads h = heads_in(work, s);
-    const int q = queries(s), latents = s->in[HEADS_LATENTS];
-    const int64_t kv_wide = columns(work, s->in[0]), latents_wide = columns(work, latents);
-    char *kv = tensor(work, s->in[0]), *out = tensor(work, s->out[0]);
+    const latent_heads h = heads_in(work, stage);
+    const int q = queries(stage), latents = stage->in[HEADS_LATENTS];
+    const int64_t kv_wide = columns(work, stage->in[0]), latents_wide = columns(work, latents);
+    char *kv = tensor(work, stage->in[0]), *out = tensor(work, stage->out[0]);
     move(work, (op_heads){.cols = h.dim, .given = h.dim, .ld_from = columns(work, q), .head_from = h.dim, .ld_to = h.wide, .head_to = h.dim,
                           .from = tensor(work, q), .to = out});
     move(work, (op_heads){.cols = h.own, .given = h.own, .ld_from = kv_wide, .head_from = h.each, .ld_to = h.wide, .head_to = h.dim,
@@ -55,12 +56,12 @@ static void heads_forward(const layer_work *work, const layer_stage *s)
 }
 
 /* The gradient of the shared keys is the sum over the heads. */
-static void heads_input(const layer_work *work, const layer_stage *s)
+static void heads_input(const layer_work *work, const layer_stage *stage)
 {
-    const latent_heads h = heads_in(work, s);
-    const int q = queries(s), latents = s->in[HEADS_LATENTS];
-    const int64_t kv_wide = columns(work, s->in[0]), latents_wide = columns(work, latents);
-    char *dkv = gradient(work, s->in[0]), *d = gradient(work, s->out[0]);
+    const latent_heads h = heads_in(work, stage);
+    const int q = queries(stage), latents = stage->in[HEADS_LATENTS];
+    const int64_t kv_wide = columns(work, stage->in[0]), latents_wide = columns(work, latents);
+    char *dkv = gradient(work, stage->in[0]), *d = gradient(work, stage->out[0]);
     move(work, (op_heads){.cols = h.dim, .given = h.dim, .ld_from = h.wide, .head_from = h.dim, .ld_to = columns(work, q), .head_to = h.dim,
                           .from = d, .to = gradient(work, q)});
     move(work, (op_heads){.cols = h.own, .given = h.own, .ld_from = h.wide, .head_from = h.dim, .ld_to = kv_wide, .head_to = h.each,
@@ -76,28 +77,40 @@ const stage_type stage_heads = {.name = "heads", .by_row = true, .touches = head
 
 /* ---- values ---- */
 
-static unsigned values_touches(const layer_stage *s, step_pass pass)
+static unsigned values_touches(const layer_stage *stage, step_pass pass)
 {
     return TOUCH_IN(0) | (pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0));
 }
 
-static void take_values(const layer_work *work, const layer_stage *s, void *to)
+static void take_values(const layer_work *work, const layer_stage *stage, void *to)
 {
-    const model_config *c = work->config;
-    move(work, (op_heads){.cols = c->value_dim, .given = c->value_dim, .ld_from = columns(work, s->in[0]), .head_from = c->head_dim,
-                          .ld_to = columns(work, s->out[0]), .head_to = c->value_dim, .from = tensor(work, s->in[0]), .to = to});
+    const model_config *config = work->config;
+    move(work, (op_heads){.cols = config->value_dim,
+                          .given = config->value_dim,
+                          .ld_from = columns(work, stage->in[0]),
+                          .head_from = config->head_dim,
+                          .ld_to = columns(work, stage->out[0]),
+                          .head_to = config->value_dim,
+                          .from = tensor(work, stage->in[0]),
+                          .to = to});
 }
 
-static void values_forward(const layer_work *work, const layer_stage *s) { take_values(work, s, tensor(work, s->out[0])); }
+static void values_forward(const layer_work *work, const layer_stage *stage) { take_values(work, stage, tensor(work, stage->out[0])); }
 
 /* The output replaces its own gradient. */
-static void values_input(const layer_work *work, const layer_stage *s)
+static void values_input(const layer_work *work, const layer_stage *stage)
 {
-    const model_config *c = work->config;
-    void *d = gradient(work, s->out[0]);
-    move(work, (op_heads){.cols = c->head_dim, .given = c->value_dim, .ld_from = columns(work, s->out[0]), .head_from = c->value_dim,
-                          .ld_to = columns(work, s->in[0]), .head_to = c->head_dim, .from = d, .to = gradient(work, s->in[0])});
-    take_values(work, s, d);
+    const model_config *config = work->config;
+    void *d = gradient(work, stage->out[0]);
+    move(work, (op_heads){.cols = config->head_dim,
+                          .given = config->value_dim,
+                          .ld_from = columns(work, stage->out[0]),
+                          .head_from = config->value_dim,
+                          .ld_to = columns(work, stage->in[0]),
+                          .head_to = config->head_dim,
+                          .from = d,
+                          .to = gradient(work, stage->in[0])});
+    take_values(work, stage, d);
 }
 
 const stage_type stage_values = {.name = "values", .rewrites = true, .by_row = true, .touches = values_touches,

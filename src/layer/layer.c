@@ -9,15 +9,15 @@
 
 #include "model/adapter.h"
 
-static layer_work work_open(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+static layer_work work_open(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                             char *saved, char *workspace)
 {
-    const model_config *m = &c->model->config;
+    const model_config *m = &ctx->model->config;
     carried_layout carried;
-    carried_layout_init(&carried, c->model, c->shape);
-    return (layer_work){.c = c, .config = m, .l = l, .w = w, .u = u, .saved = saved, .workspace = workspace, .block = block,
-                        .layer = c->model->blocks[block].layer, .groups = 1, .rows = c->shape->unit_rows,
-                        .hidden = m->hidden, .type = c->shape->type, .carried = carried};
+    carried_layout_init(&carried, ctx->model, ctx->shape);
+    return (layer_work){.c = ctx, .config = m, .l = layout, .w = w, .u = u, .saved = saved, .workspace = workspace, .block = block,
+                        .layer = ctx->model->blocks[block].layer, .groups = 1, .rows = ctx->shape->unit_rows,
+                        .hidden = m->hidden, .type = ctx->shape->type, .carried = carried};
 }
 
 static void run_step(const layer_work *work, layer_step step)
@@ -28,8 +28,8 @@ static void run_step(const layer_work *work, layer_step step)
         kept_run(&of, step.stage);
         return;
     }
-    const layer_stage *s = &work->l->program.stage[step.stage];
-    stage_type_of(s->kind)->pass[step.pass](&of, s);
+    const layer_stage *stage = &work->l->program.stage[step.stage];
+    stage_type_of(stage->kind)->pass[step.pass](&of, stage);
 }
 
 /* The inputs of a unit from a row on, as far as stages that work row by row read them. */
@@ -87,64 +87,64 @@ static void run_steps(const layer_work *work, const layer_tiles *t, const layer_
     }
 }
 
-void layer_forward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+void layer_forward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
                         const block_unit *u, char *saved, char *workspace, void *out)
 {
-    layer_work work = work_open(c, block, l, w, u, saved, workspace);
+    layer_work work = work_open(ctx, block, layout, w, u, saved, workspace);
     work.expert0 = part->expert0;
     work.experts = part->experts;
-    work.at = l->forward_at;
-    work.tiled = l->forward_tiles.region;
+    work.at = layout->forward_at;
+    work.tiled = layout->forward_tiles.region;
     work.stream = u->stream;
     work.out = out;
-    run_steps(&work, &l->forward_tiles, l->forward, part->first, part->end);
+    run_steps(&work, &layout->forward_tiles, layout->forward, part->first, part->end);
 }
 
-void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_forward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out)
 {
-    const layer_part whole = {.end = l->forward_n, .matrix = PARAM_NONE};
-    layer_forward_part(c, block, l, &whole, w, u, saved, workspace, out);
+    const layer_part whole = {.end = layout->forward_n, .matrix = PARAM_NONE};
+    layer_forward_part(ctx, block, layout, &whole, w, u, saved, workspace, out);
 }
 
-void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace)
+void layer_gains(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, char *workspace)
 {
-    layer_work work = work_open(c, block, l, w, NULL, NULL, workspace);
-    work.at = l->forward_at;
-    work.tiled = l->forward_tiles.region;
-    for (int i = 0; i < l->program.stages_n; i++) {
-        const layer_stage *s = &l->program.stage[i];
-        if (s->kind == STAGE_GAIN)
-            adapter_measure_gain(&work, s, w->gains[adapter_matrix(s->param[0])]);
+    layer_work work = work_open(ctx, block, layout, w, NULL, NULL, workspace);
+    work.at = layout->forward_at;
+    work.tiled = layout->forward_tiles.region;
+    for (int i = 0; i < layout->program.stages_n; i++) {
+        const layer_stage *stage = &layout->program.stage[i];
+        if (stage->kind == STAGE_GAIN)
+            adapter_measure_gain(&work, stage, w->gains[adapter_matrix(stage->param[0])]);
     }
 }
 
-void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_recompute(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                      char *saved, char *workspace)
 {
-    layer_work work = work_open(c, block, l, w, u, saved, workspace);
-    work.at = l->backward_at;
-    work.tiled = l->backward_tiles.region;
-    run_steps(&work, &l->backward_tiles, l->backward, 0, l->again_n);
+    layer_work work = work_open(ctx, block, layout, w, u, saved, workspace);
+    work.at = layout->backward_at;
+    work.tiled = layout->backward_tiles.region;
+    run_steps(&work, &layout->backward_tiles, layout->backward, 0, layout->again_n);
 }
 
-void layer_backward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+void layer_backward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
                          const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
-    layer_work work = work_open(c, block, l, w, u, saved, workspace);
+    layer_work work = work_open(ctx, block, layout, w, u, saved, workspace);
     work.expert0 = part->expert0;
     work.experts = part->experts;
-    work.at = l->backward_at;
-    work.tiled = l->backward_tiles.region;
+    work.at = layout->backward_at;
+    work.tiled = layout->backward_tiles.region;
     work.out = dx;
     work.accumulators = accumulators;
     work.first = first;
-    run_steps(&work, &l->backward_tiles, l->backward, part->first, part->end);
+    run_steps(&work, &layout->backward_tiles, layout->backward, part->first, part->end);
 }
 
-void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+void layer_backward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
-    const layer_part whole = {.end = l->backward_n, .matrix = PARAM_NONE};
-    layer_backward_part(c, block, l, &whole, w, u, saved, workspace, dx, accumulators, first);
+    const layer_part whole = {.end = layout->backward_n, .matrix = PARAM_NONE};
+    layer_backward_part(ctx, block, layout, &whole, w, u, saved, workspace, dx, accumulators, first);
 }

@@ -17,20 +17,20 @@ static float factor_of(const model_factors *f, param_role matrix)
 }
 
 /* The factors of layers' inputs are those of the linear stages before and after them. */
-float linear_factor(const layer_work *work, const layer_stage *s)
+float linear_factor(const layer_work *work, const layer_stage *stage)
 {
-    if (s->param[0] == PARAM_INPUTS)
+    if (stage->param[0] == PARAM_INPUTS)
         return (float)(1 / sqrt((double)work->hidden));
-    if (s->param[0] == PARAM_INPUT_OUT)
+    if (stage->param[0] == PARAM_INPUT_OUT)
         return (float)sqrt(0.5);
-    return factor_of(&work->config->factor, s->param[0]) * (s->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1);
+    return factor_of(&work->config->factor, stage->param[0]) * (stage->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1);
 }
 
-static unsigned touches(const layer_stage *s, step_pass pass)
+static unsigned touches(const layer_stage *stage, step_pass pass)
 {
-    const bool gains = s->in[LINEAR_GAIN] != LAYER_NONE;
+    const bool gains = stage->in[LINEAR_GAIN] != LAYER_NONE;
     const unsigned outputs = TOUCH_OUT_GRADIENT(0) | TOUCH_OUT_GRADIENT(1), low = TOUCH_IN_GRADIENT(LINEAR_LOW),
-                   sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : s->drops ? TOUCH_SCRATCH(LINEAR_DROPPED) : 0;
+                   sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : stage->drops ? TOUCH_SCRATCH(LINEAR_DROPPED) : 0;
     switch (pass) {
     case PASS_FORWARD:
         return TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_RESIDUAL) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) | TOUCH_OUT(0) |
@@ -60,99 +60,113 @@ static double flops(const stage_site *at)
 
 /* o: the rows row0 .. row0 + o.n of W (outputs). A matrix with adapters is computed module by module, because each adds its own columns of
  * the low tensor times its B. */
-static void rows_of(const layer_work *work, const layer_stage *s, op_matmul o, int64_t row0)
+static void rows_of(const layer_work *work, const layer_stage *stage, op_matmul o, int64_t row0)
 {
     const int64_t end = row0 + o.n;
     const size_t out = dtype_bytes(o.out_type);
     const op_matmul whole = o;
-    const float *gains = adapter_gains(work, s);
+    const float *gains = adapter_gains(work, stage);
     for (int64_t row = row0; row < end; row += o.n) {
-        const adapter_part a = adapter_part_at(work, s, row);
+        const adapter_part a = adapter_part_at(work, stage, row);
         o.n = (a.end < end ? a.end : end) - row;
-        o.bias = weight_of(work, s->param[1]) ? column(weight_of(work, s->param[1]), row, work->type) : NULL;
+        o.bias = weight_of(work, stage->param[1]) ? column(weight_of(work, stage->param[1]), row, work->type) : NULL;
         o.c = (char *)whole.c + (size_t)(row - row0) * out;
         o.residual = whole.residual ? (const char *)whole.residual + (size_t)(row - row0) * out : NULL;
         o.stream = whole.stream ? whole.stream + (row - row0) : NULL;
         o.more_k = a.rank;
         if (a.rank) {
-            o.more_a = column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type);
+            o.more_a = column(tensor(work, stage->in[LINEAR_LOW]), a.column, work->type);
             o.more_b = column(weight_of(work, a.b), (row - a.row0) * a.rank, work->type);
             o.more_lda = a.width, o.more_ldb = a.rank;
         }
         o.scale = a.rank && gains ? gains + row : NULL;
-        matrix_matmul(work, s, row, &o);
+        matrix_matmul(work, stage, row, &o);
     }
 }
 
 /* The matmul of n outputs into the tensor `to`, from its column `col` on. */
-static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t n, int to, int64_t col)
+static op_matmul matmul_of(const layer_work *work, const layer_stage *stage, int64_t n, int to, int64_t col)
 {
-    const int64_t k = matrix_of(work, s)->cols;
+    const int64_t k = matrix_of(work, stage)->cols;
     return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k,
-                       .ldb = k, .ldc = columns(work, to), .alpha = linear_factor(work, s), .a = tensor(work, s->in[LINEAR_X]),
+                       .ldb = k, .ldc = columns(work, to), .alpha = linear_factor(work, stage), .a = tensor(work, stage->in[LINEAR_X]),
                        .c = column(tensor(work, to), col, work->type)};
 }
 
-static void forward(const layer_work *work, const layer_stage *s)
+static void forward(const layer_work *work, const layer_stage *stage)
 {
     row_range of[LINEAR_RANGES];
-    const int n = linear_ranges(work, s, of);
+    const int n = linear_ranges(work, stage, of);
     for (int i = 0; i < n; i++) {
         const row_range r = of[i];
-        const int64_t left = s->out[1] == LAYER_NONE ? r.rows : columns(work, s->out[0]) - r.col;
+        const int64_t left = stage->out[1] == LAYER_NONE ? r.rows : columns(work, stage->out[0]) - r.col;
         const int64_t first = left < 0 ? 0 : left < r.rows ? left : r.rows;
         if (first)
-            rows_of(work, s, matmul_of(work, s, first, s->out[0], r.col), r.row0);
+            rows_of(work, stage, matmul_of(work, stage, first, stage->out[0], r.col), r.row0);
         if (first < r.rows)
-            rows_of(work, s, matmul_of(work, s, r.rows - first, s->out[1], r.col + first), r.row0 + first);
+            rows_of(work, stage, matmul_of(work, stage, r.rows - first, stage->out[1], r.col + first), r.row0 + first);
     }
 }
 
-static void add_forward(const layer_work *work, const layer_stage *s)
+static void add_forward(const layer_work *work, const layer_stage *stage)
 {
-    op_matmul o = matmul_of(work, s, work->hidden, s->out[0], 0);
-    o.residual = residual_of(work, s);
+    op_matmul o = matmul_of(work, stage, work->hidden, stage->out[0], 0);
+    o.residual = residual_of(work, stage);
     o.stream = work->stream;
-    rows_of(work, s, o, 0);
+    rows_of(work, stage, o, 0);
 }
 
 /* ---- backward ---- */
 
 /* If the stage reads the residual stream, the gradient is added to the stream's. */
-static void input(const layer_work *work, const layer_stage *s)
+static void input(const layer_work *work, const layer_stage *stage)
 {
-    const int64_t n = matrix_of(work, s)->cols, k = linear_outputs(work, s);
-    const bool adds = is_residual(work, s->in[LINEAR_X]) || gradient_begun(work, s, s->in[LINEAR_X]);
-    float *stream = is_residual(work, s->in[LINEAR_X]) ? work->u->stream : NULL;
-    void *d = gradient(work, s->in[LINEAR_X]);
-    const int64_t low = adapter_input(work, s), width = adapter_drops(work, s) ? 0 : low;
-    const op_matmul o = {
-        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n,
-        .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s), .residual = adds && !stream ? d : NULL, .stream = stream,
-        .c = d, .more_k = width, .more_lda = width, .more_ldb = n, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
-        .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
-    matrix_matmul_rows(work, s, &o);
-    if (adapter_drops(work, s))
-        adapter_add_dropped(work, s, d, stream);
+    const int64_t n = matrix_of(work, stage)->cols, k = linear_outputs(work, stage);
+    const bool adds = is_residual(work, stage->in[LINEAR_X]) || gradient_begun(work, stage, stage->in[LINEAR_X]);
+    float *stream = is_residual(work, stage->in[LINEAR_X]) ? work->u->stream : NULL;
+    void *d = gradient(work, stage->in[LINEAR_X]);
+    const int64_t low = adapter_input(work, stage), width = adapter_drops(work, stage) ? 0 : low;
+    const op_matmul o = {.layout = MATMUL_NN,
+                         .type = work->type,
+                         .out_type = work->type,
+                         .m = work->rows,
+                         .n = n,
+                         .k = k,
+                         .lda = k,
+                         .ldb = n,
+                         .ldc = n,
+                         .alpha = linear_factor(work, stage),
+                         .a = adapter_sum_gradient(work, stage),
+                         .residual = adds && !stream ? d : NULL,
+                         .stream = stream,
+                         .c = d,
+                         .more_k = width,
+                         .more_lda = width,
+                         .more_ldb = n,
+                         .more_a = width ? gradient(work, stage->in[LINEAR_LOW]) : NULL,
+                         .more_b = width ? weight_of(work, adapter_a_role(stage)) : NULL};
+    matrix_matmul_rows(work, stage, &o);
+    if (adapter_drops(work, stage))
+        adapter_add_dropped(work, stage, d, stream);
 }
 
-static void weights(const layer_work *work, const layer_stage *s)
+static void weights(const layer_work *work, const layer_stage *stage)
 {
-    const int64_t cols = matrix_of(work, s)->cols, ld = linear_outputs(work, s);
-    float *dw = accumulator(work, s->param[0]), *db = accumulator(work, s->param[1]);
+    const int64_t cols = matrix_of(work, stage)->cols, ld = linear_outputs(work, stage);
+    float *dw = accumulator(work, stage->param[0]), *db = accumulator(work, stage->param[1]);
     const layer_work own = group_alone(work);
     row_range of[LINEAR_RANGES];
-    const int n = linear_ranges(work, s, of);
+    const int n = linear_ranges(work, stage, of);
     for (int i = 0; i < n; i++) {
         const row_range r = of[i];
-        const void *dy = column(gradient(work, s->out[0]), r.col, work->type);
+        const void *dy = column(gradient(work, stage->out[0]), r.col, work->type);
         if (dw)
-            matrix_gradient(&own, r.rows, cols, ld, cols, dy, operand(work, s), linear_factor(work, s), dw + r.row0 * cols);
+            matrix_gradient(&own, r.rows, cols, ld, cols, dy, operand(work, stage), linear_factor(work, stage), dw + r.row0 * cols);
         if (db)
             submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
                 .type = work->type, .accumulate = !own.first, .rows = work->rows, .cols = r.rows, .ld = ld, .dy = dy, .acc = db + r.row0});
     }
-    adapter_weights(work, s);
+    adapter_weights(work, stage);
 }
 
 const stage_type stage_linear = {.name = "linear", .by_row = true, .touches = touches, .scratch = scratch_bytes, .flops = flops,

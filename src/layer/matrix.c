@@ -19,11 +19,11 @@ int64_t matrix_rows_at_once(const layer_work *work, const param *matrix)
 }
 
 /* Rows row0 .. row0 + rows of a matrix in few bits, columns col0 .. col0 + cols. */
-static void decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out)
+static void decode(const layer_work *work, const layer_stage *stage, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out)
 {
     op_dequantize o = {.type = work->type, .cols = cols, .ld = cols};
     for (int64_t done = 0, run; done < rows; done += run) {
-        run = storage_run(matrix_of(work, s), storage_all_rows(matrix_of(work, s)), weight_of(work, s->param[0]), row0 + done,
+        run = storage_run(matrix_of(work, stage), storage_all_rows(matrix_of(work, stage)), weight_of(work, stage->param[0]), row0 + done,
                           rows - done, &o);
         o.first += col0;
         o.out = column(out, done * cols, work->type);
@@ -31,9 +31,9 @@ static void decode(const layer_work *work, const layer_stage *s, int64_t row0, i
     }
 }
 
-void matrix_decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows)
+void matrix_decode(const layer_work *work, const layer_stage *stage, int64_t row0, int64_t rows)
 {
-    decode(work, s, row0, rows, 0, matrix_of(work, s)->cols, scratch(work, s, LINEAR_DECODED));
+    decode(work, stage, row0, rows, 0, matrix_of(work, stage)->cols, scratch(work, stage, LINEAR_DECODED));
 }
 
 /* Operand c, from column `col` on. */
@@ -48,12 +48,12 @@ static op_matmul from_column(op_matmul o, int64_t col)
     return o;
 }
 
-void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, const op_matmul *o)
+void matrix_matmul(const layer_work *work, const layer_stage *stage, int64_t row0, const op_matmul *o)
 {
-    const param *w = matrix_of(work, s);
+    const param *w = matrix_of(work, stage);
     op_matmul part = *o;
     if (w->storage == STORAGE_PLAIN) {
-        part.b = column(weight_of(work, s->param[0]), row0 * w->cols, work->type);
+        part.b = column(weight_of(work, stage->param[0]), row0 * w->cols, work->type);
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
         return;
     }
@@ -61,36 +61,36 @@ void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, c
     for (int64_t at = 0; at < o->n; at += each) {
         part = from_column(*o, at);
         part.n = o->n - at < each ? o->n - at : each;
-        part.b = scratch(work, s, LINEAR_DECODED);
-        matrix_decode(work, s, row0 + at, part.n);
+        part.b = scratch(work, stage, LINEAR_DECODED);
+        matrix_decode(work, stage, row0 + at, part.n);
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
     }
 }
 
 /* Columns col0 .. col0 + cols of the rows that are computed, into the stage's scratch. */
-static void gather(const layer_work *work, const layer_stage *s, int64_t col0, int64_t cols)
+static void gather(const layer_work *work, const layer_stage *stage, int64_t col0, int64_t cols)
 {
-    const param *w = matrix_of(work, s);
+    const param *w = matrix_of(work, stage);
     const size_t row = (size_t)cols * dtype_bytes(work->type);
     row_range of[LINEAR_RANGES];
-    const int n = linear_ranges(work, s, of);
-    char *out = scratch(work, s, LINEAR_DECODED);
+    const int n = linear_ranges(work, stage, of);
+    char *out = scratch(work, stage, LINEAR_DECODED);
     for (int i = 0; i < n; i++) {
         if (w->storage != STORAGE_PLAIN)
-            decode(work, s, of[i].row0, of[i].rows, col0, cols, out);
+            decode(work, stage, of[i].row0, of[i].rows, col0, cols, out);
         else
             queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
-                out, column(weight_of(work, s->param[0]), of[i].row0 * cols, work->type), of[i].rows, row, row, row}});
+                out, column(weight_of(work, stage->param[0]), of[i].row0 * cols, work->type), of[i].rows, row, row, row}});
         out += (size_t)of[i].rows * row;
     }
 }
 
-void matrix_matmul_rows(const layer_work *work, const layer_stage *s, const op_matmul *o)
+void matrix_matmul_rows(const layer_work *work, const layer_stage *stage, const op_matmul *o)
 {
-    const param *w = matrix_of(work, s);
+    const param *w = matrix_of(work, stage);
     op_matmul part = *o;
     if (w->storage == STORAGE_PLAIN && work->groups == 1) {
-        part.b = weight_of(work, s->param[0]);
+        part.b = weight_of(work, stage->param[0]);
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
         return;
     }
@@ -99,8 +99,8 @@ void matrix_matmul_rows(const layer_work *work, const layer_stage *s, const op_m
         part = from_column(*o, at);
         part.n = o->n - at < each ? o->n - at : each;
         part.ldb = part.n;
-        part.b = scratch(work, s, LINEAR_DECODED);
-        gather(work, s, at, part.n);
+        part.b = scratch(work, stage, LINEAR_DECODED);
+        gather(work, stage, at, part.n);
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
     }
 }

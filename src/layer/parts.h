@@ -24,9 +24,9 @@ typedef struct layer_part {
 typedef struct layer_parts { int n; layer_part part[LAYER_PARTS]; } layer_parts;
 
 /* up, down: experts of a range of PARAM_EXPERTS_UP, PARAM_EXPERTS_DOWN. The layer has experts. n is 1 if it cannot be divided. */
-void layer_parts_find(layer_parts *out, const model *m, int layer, const step_shape *s, const layer_layout *l, bool backward, int64_t up,
-                      int64_t down);
+void layer_parts_find(layer_parts *out, const model *m, int layer, const step_shape *shape, const layer_layout *layout, bool backward,
+                      int64_t up, int64_t down);
 /* Can layers of a step be divided? Not if sums of gradients are kept in lanes. */
-bool layer_parts_are_possible(const model *m, int layer, const step_shape *s);
+bool layer_parts_are_possible(const model *m, int layer, const step_shape *shape);
 
 #endif

@@ -129,18 +129,18 @@ typedef struct layer_program {
 /* The program of layer 0 .. L-1 of a model, with its adapters. */
 void layer_describe(layer_program *out, const model *m, int layer);
 /* A tensor by its name; LAYER_NONE: the layer has no such tensor. */
-int layer_tensor_named(const layer_program *p, const char *name);
+int layer_tensor_named(const layer_program *program, const char *name);
 /* Bytes of a tensor for one unit; of its codes, and before the largest magnitudes of their groups; and of what is saved. */
-uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int tensor);
-uint64_t layer_code_bytes(const layer_program *p, const step_shape *s, int tensor);
+uint64_t layer_tensor_bytes(const layer_program *program, const step_shape *shape, int tensor);
+uint64_t layer_code_bytes(const layer_program *program, const step_shape *shape, int tensor);
 struct layer_layout;
-uint64_t layer_saved_bytes(const struct layer_layout *l, const step_shape *s, int tensor);
+uint64_t layer_saved_bytes(const struct layer_layout *layout, const step_shape *shape, int tensor);
 
 /* FLOPs of the forward of a layer for one unit. */
-double layer_flops(const model *m, int layer, const step_shape *s);
+double layer_flops(const model *m, int layer, const step_shape *shape);
 /* Bytes that generation keeps for each token, and for each sequence; of the latter, those of the stages before `stage`. */
-uint64_t layer_cache_bytes(const layer_program *p, const model *m, int layer, const step_shape *s);
-uint64_t layer_state_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int stage);
+uint64_t layer_cache_bytes(const layer_program *program, const model *m, int layer, const step_shape *shape);
+uint64_t layer_state_bytes(const layer_program *program, const model *m, int layer, const step_shape *shape, int stage);
 
 typedef enum step_pass {
     PASS_FORWARD, /* forward, or recomputation in backward */
@@ -188,19 +188,20 @@ typedef struct layer_layout {
     uint64_t saved_bytes;               /* per unit, a multiple of 4096 */
     uint64_t forward_workspace, backward_workspace;
 } layer_layout;
-void layer_layout_init(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level);
+void layer_layout_init(layer_layout *layout, const model *m, int layer, const step_shape *shape, save_level level);
 
 /* Does a step find the tensor in the saved memory? */
-static inline bool layer_finds_saved(const layer_layout *l, step_pass pass, int tensor)
+static inline bool layer_finds_saved(const layer_layout *layout, step_pass pass, int tensor)
 {
-    return l->saved[tensor] && !(pass == PASS_FORWARD || pass == PASS_KEEP ? l->coded[tensor] && tensor != LAYER_X : l->rounded[tensor]);
+    return layout->saved[tensor] &&
+           !(pass == PASS_FORWARD || pass == PASS_KEEP ? layout->coded[tensor] && tensor != LAYER_X : layout->rounded[tensor]);
 }
 /* The output of a norm or an activation: its backward writes it again, in place of its gradient. */
-bool layer_is_rewritten(const layer_program *p, int tensor);
+bool layer_is_rewritten(const layer_program *program, int tensor);
 /* The regions that a step reads or writes; returns their number. */
-int layer_step_regions(const layer_program *p, layer_step step, int regions[LAYER_STEP_REGIONS]);
+int layer_step_regions(const layer_program *program, layer_step step, int regions[LAYER_STEP_REGIONS]);
 /* Bytes of a region for the rows of a unit, or of another shape's. */
-uint64_t layer_region_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int region);
+uint64_t layer_region_bytes(const layer_program *program, const model *m, int layer, const step_shape *shape, int region);
 
 /* The layouts of all layers of a model for a shape: one per save level for each kind of layer, i.e. for layers with equal programs and
  * parameters of equal shape and storage. */
@@ -210,7 +211,7 @@ typedef struct layer_set {
     unsigned char kind[MODEL_MAX_LAYERS]; /* of each layer */
     layer_layout (*layout)[SAVE_LEVELS];  /* of each kind */
 } layer_set;
-int layer_set_init(layer_set *out, const model *m, const step_shape *s, pt_error *e);
+int layer_set_init(layer_set *out, const model *m, const step_shape *shape, pt_error *e);
 void layer_set_free(layer_set *l);
 static inline const layer_layout *layer_set_layout(const layer_set *l, int layer, save_level level)
 {

@@ -9,9 +9,9 @@
 #include "device/device.h"
 #include "model/shape.h"
 
-void submit_matmul_gradient(queue *q, const step_shape *s, op_matmul o); /* layout TN: o.k rows */
-void submit_bias_gradient(queue *q, const step_shape *s, op_bias_backward o);
-void submit_norm_backward(queue *q, const step_shape *s, op_norm_backward o);
-void submit_gain_backward(queue *q, const step_shape *s, op_gain_backward o);
+void submit_matmul_gradient(queue *q, const step_shape *shape, op_matmul o); /* layout TN: o.k rows */
+void submit_bias_gradient(queue *q, const step_shape *shape, op_bias_backward o);
+void submit_norm_backward(queue *q, const step_shape *shape, op_norm_backward o);
+void submit_gain_backward(queue *q, const step_shape *shape, op_gain_backward o);
 
 #endif

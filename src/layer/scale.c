@@ -2,20 +2,20 @@
  * Forward multiplies the stream and its rounding, backward their gradients. */
 #include "layer/work.h"
 
-static unsigned touches(const layer_stage *s, step_pass pass) { return pass == PASS_FORWARD ? TOUCH_OUT(0) : 0; }
+static unsigned touches(const layer_stage *stage, step_pass pass) { return pass == PASS_FORWARD ? TOUCH_OUT(0) : 0; }
 
 /* The output, or its gradient: with the stream, if there is one. */
-static void scale(const layer_work *work, const layer_stage *s)
+static void scale(const layer_work *work, const layer_stage *stage)
 {
     queue_submit(work->c->queue, &(op){OP_SCALE, .scale = {
-        .type = work->type, .rows = 1, .cols = work->rows * work->hidden, .factor = weight_of(work, s->param[0]), .x = work->out,
+        .type = work->type, .rows = 1, .cols = work->rows * work->hidden, .factor = weight_of(work, stage->param[0]), .x = work->out,
         .stream = work->u->stream}});
 }
 
 /* No gradient: the number is a constant of the model, but lies among its trained parameters. */
-static void weights(const layer_work *work, const layer_stage *s)
+static void weights(const layer_work *work, const layer_stage *stage)
 {
-    float *acc = accumulator(work, s->param[0]);
+    float *acc = accumulator(work, stage->param[0]);
     if (acc && work->first)
         queue_submit(work->c->queue, &(op){OP_ZERO, .copy = {.dst = acc, .bytes = sizeof *acc}});
 }

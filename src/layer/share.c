@@ -4,7 +4,7 @@
 
 static int64_t both(const layer_work *work) { return 2 * model_heads(work->config, work->layer).kv_wide; }
 
-static unsigned touches(const layer_stage *s, step_pass pass)
+static unsigned touches(const layer_stage *stage, step_pass pass)
 {
     return pass == PASS_FORWARD ? TOUCH_IN(0) : TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(0);
 }
@@ -29,10 +29,10 @@ static void copy(const layer_work *work, void *to, int64_t to_wide, const void *
 }
 
 /* In generation the cache has them. */
-static void forward(const layer_work *work, const layer_stage *s)
+static void forward(const layer_work *work, const layer_stage *stage)
 {
     if (!work->u->cache)
-        copy(work, tensor(work, s->out[0]), both(work), keys_in(work, tensor(work, s->in[0])), columns(work, s->in[0]));
+        copy(work, tensor(work, stage->out[0]), both(work), keys_in(work, tensor(work, stage->in[0])), columns(work, stage->in[0]));
 }
 
 static float *sums_of(const layer_work *work) { return carried_gradient(work) + work->row * both(work); }
@@ -44,10 +44,10 @@ void share_add_gradient(const layer_work *work, const void *dkv, bool begins)
         .continues = !begins}});
 }
 
-static void input(const layer_work *work, const layer_stage *s)
+static void input(const layer_work *work, const layer_stage *stage)
 {
-    char *own = scratch(work, s, 0), *dk = keys_in(work, gradient(work, s->in[0]));
-    const int64_t wide = columns(work, s->in[0]);
+    char *own = scratch(work, stage, 0), *dk = keys_in(work, gradient(work, stage->in[0]));
+    const int64_t wide = columns(work, stage->in[0]);
     copy(work, own, both(work), dk, wide);
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
         .type = work->type, .rows = work->rows, .cols = both(work), .k = 1, .y_at = AT_ROW, .y = own, .sums = sums_of(work),

@@ -5,8 +5,8 @@
 #include "layer/program.h"
 
 /* Of a layout with its program and groups: forward, backward, saved, rounded, coded, and the groups of the tiles. */
-void layer_steps_find(layer_layout *l, const step_shape *s, save_level level);
+void layer_steps_find(layer_layout *layout, const step_shape *shape, save_level level);
 /* Does forward save the tensor's codes after its last step that reads the layer's input? */
-bool layer_is_kept_late(const layer_layout *l, int tensor);
+bool layer_is_kept_late(const layer_layout *layout, int tensor);
 
 #endif

@@ -34,16 +34,16 @@ int layer_groups_end(const layer_tiles *t, int n, int i)
     return end;
 }
 
-bool layer_makes(const layer_program *p, layer_step step, int region)
+bool layer_makes(const layer_program *program, layer_step step, int region)
 {
     if (step_is_of_tensor(step))
         return step.pass == PASS_READ && region == step.stage;
-    const layer_stage *s = &p->stage[step.stage];
+    const layer_stage *stage = &program->stage[step.stage];
     bool out = false, in = false;
     for (int k = 0; k < STAGE_OUTPUTS; k++)
-        out |= s->out[k] == region;
+        out |= stage->out[k] == region;
     for (int k = 0; k < STAGE_INPUTS; k++)
-        in |= s->in[k] == region;
+        in |= stage->in[k] == region;
     return step.pass == PASS_FORWARD && region < LAYER_TENSORS && out && !in;
 }
 
@@ -59,27 +59,27 @@ static int joined(const layer_tiles *t, int run, int begin, bool made)
 
 /* The last run that uses a region, a step of it, if no run uses what another has left there; LAYER_NONE: one does, or no run uses it.
  * Forward leaves nothing in scratch. */
-static void find_runs(const layer_tiles *t, const layer_program *p, const layer_step *steps, int n, int run[LAYER_REGIONS])
+static void find_runs(const layer_tiles *t, const layer_program *program, const layer_step *steps, int n, int run[LAYER_REGIONS])
 {
     for (int r = 0; r < LAYER_REGIONS; r++)
         run[r] = UNUSED;
     for (int i = 0; i < n; i++) {
-        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(p, steps[i], regions);
+        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(program, steps[i], regions);
         const int begin = layer_run_begin(t, i);
         for (int j = 0; j < k; j++)
             if (regions[j] < REGION_SCRATCH || steps[i].pass != PASS_FORWARD)
-                run[regions[j]] = joined(t, run[regions[j]], begin, layer_makes(p, steps[i], regions[j]));
+                run[regions[j]] = joined(t, run[regions[j]], begin, layer_makes(program, steps[i], regions[j]));
     }
     for (int r = 0; r < LAYER_REGIONS; r++)
         run[r] = run[r] == UNUSED ? LAYER_NONE : run[r];
 }
 
 /* Scratch has no rows that could be found again: steps of several runs that share some compute all rows at once. */
-static bool part_shared_scratch(layer_tiles *t, const layer_program *p, const layer_step *steps, int n, const int run[LAYER_REGIONS])
+static bool part_shared_scratch(layer_tiles *t, const layer_program *program, const layer_step *steps, int n, const int run[LAYER_REGIONS])
 {
     bool parted = false;
     for (int i = 0; i < n; i++) {
-        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(p, steps[i], regions);
+        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(program, steps[i], regions);
         for (int j = 0; j < k && t->step[i]; j++)
             if (regions[j] >= REGION_SCRATCH && steps[i].pass != PASS_FORWARD && run[regions[j]] == LAYER_NONE) {
                 t->step[i] = false;
@@ -89,33 +89,33 @@ static bool part_shared_scratch(layer_tiles *t, const layer_program *p, const la
     return parted;
 }
 
-static bool has_rows(const layer_program *p, int region)
+static bool has_rows(const layer_program *program, int region)
 {
-    return region >= REGION_SCRATCH || p->tensor[region % LAYER_TENSORS].per == ROWS_TOKENS;
+    return region >= REGION_SCRATCH || program->tensor[region % LAYER_TENSORS].per == ROWS_TOKENS;
 }
 
 /* Rows are rounded to codes each for itself. */
-static bool runs_by_row(const layer_program *p, layer_step step)
+static bool runs_by_row(const layer_program *program, layer_step step)
 {
     if (step_is_of_tensor(step))
         return true;
-    const layer_stage *s = &p->stage[step.stage];
-    const stage_type *type = stage_type_of(s->kind);
-    return type->by_row && !(type->whole && type->whole(s));
+    const layer_stage *stage = &program->stage[step.stage];
+    const stage_type *type = stage_type_of(stage->kind);
+    return type->by_row && !(type->whole && type->whole(stage));
 }
 
-void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape *s, const layer_step *steps, int n)
+void layer_tiles_find(layer_tiles *out, const layer_program *program, const step_shape *shape, const layer_step *steps, int n)
 {
     int run[LAYER_REGIONS];
     memset(out->step, 0, sizeof out->step);
     memset(out->region, 0, sizeof out->region);
-    if (s->tile_rows >= s->unit_rows)
+    if (shape->tile_rows >= shape->unit_rows)
         return;
     for (int i = 0; i < n; i++)
-        out->step[i] = runs_by_row(p, steps[i]);
+        out->step[i] = runs_by_row(program, steps[i]);
     do
-        find_runs(out, p, steps, n, run);
-    while (part_shared_scratch(out, p, steps, n, run));
+        find_runs(out, program, steps, n, run);
+    while (part_shared_scratch(out, program, steps, n, run));
     for (int r = 0; r < LAYER_REGIONS; r++)
-        out->region[r] = run[r] != LAYER_NONE && out->step[run[r]] && has_rows(p, r);
+        out->region[r] = run[r] != LAYER_NONE && out->step[run[r]] && has_rows(program, r);
 }

@@ -16,7 +16,7 @@
 #include "layer/program.h"
 
 /* Of these steps, in order; out->group is given. Nothing runs by tiles if a unit is one tile. */
-void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape *s, const layer_step *steps, int n);
+void layer_tiles_find(layer_tiles *out, const layer_program *program, const step_shape *shape, const layer_step *steps, int n);
 
 /* The first step of the run that step i belongs to, and the step after its last. The same of neighbouring steps that run for each group of
  * heads, or that do not. */
@@ -25,6 +25,6 @@ int layer_run_end(const layer_tiles *t, int n, int i);
 int layer_groups_begin(const layer_tiles *t, int i);
 int layer_groups_end(const layer_tiles *t, int n, int i);
 /* Does the step make the region's tensor anew, whatever was in it? */
-bool layer_makes(const layer_program *p, layer_step step, int region);
+bool layer_makes(const layer_program *program, layer_step step, int region);
 
 #endif

@@ -89,43 +89,44 @@ static inline char *inputs_gradient(const layer_work *work, int t)
 }
 
 /* Has a stage that reads the tensor, too, and whose backward runs before, written its gradient? */
-static inline bool gradient_begun(const layer_work *work, const layer_stage *s, int t)
+static inline bool gradient_begun(const layer_work *work, const layer_stage *stage, int t)
 {
-    for (const layer_stage *later = s + 1; later < work->l->program.stage + work->l->program.stages_n; later++)
+    for (const layer_stage *later = stage + 1; later < work->l->program.stage + work->l->program.stages_n; later++)
         if (later->in[0] == t && stage_type_of(later->kind)->pass[PASS_INPUT])
             return true;
     return false;
 }
 
 /* The first input of a stage, while the gradients of its weights are computed. */
-static inline void *operand(const layer_work *work, const layer_stage *s)
+static inline void *operand(const layer_work *work, const layer_stage *stage)
 {
-    return layer_is_rewritten(&work->l->program, s->in[0]) ? gradient(work, s->in[0]) : tensor(work, s->in[0]);
+    return layer_is_rewritten(&work->l->program, stage->in[0]) ? gradient(work, stage->in[0]) : tensor(work, stage->in[0]);
 }
 
-static inline void *scratch(const layer_work *work, const layer_stage *s, int k)
+static inline void *scratch(const layer_work *work, const layer_stage *stage, int k)
 {
-    return work->workspace + work->at[REGION_SCRATCH + (s - work->l->program.stage) * STAGE_SCRATCH + k];
+    return work->workspace + work->at[REGION_SCRATCH + (stage - work->l->program.stage) * STAGE_SCRATCH + k];
 }
 
 /* In generation, the memory of a stage that keeps something for each sequence, or NULL; and the same where earlier rows have written it. */
-static inline char *state_of(const layer_work *work, const layer_stage *s)
+static inline char *state_of(const layer_work *work, const layer_stage *stage)
 {
-    const layer_program *p = &work->l->program;
-    return work->u->cache ? work->u->cache->state + layer_state_bytes(p, work->c->model, work->layer, work->c->shape, (int)(s - p->stage))
+    const layer_program *program = &work->l->program;
+    return work->u->cache ? work->u->cache->state +
+                                layer_state_bytes(program, work->c->model, work->layer, work->c->shape, (int)(stage - program->stage))
                           : NULL;
 }
-static inline char *past_state_of(const layer_work *work, const layer_stage *s)
+static inline char *past_state_of(const layer_work *work, const layer_stage *stage)
 {
-    return work->u->cache && work->u->cache->all.past ? state_of(work, s) : NULL;
+    return work->u->cache && work->u->cache->all.past ? state_of(work, stage) : NULL;
 }
 
 static inline const void *weight_of(const layer_work *work, param_role role) { return role == PARAM_NONE ? NULL : work->w->param[role]; }
 
 /* (outputs, inputs) of a linear stage's weights. */
-static inline const param *matrix_of(const layer_work *work, const layer_stage *s)
+static inline const param *matrix_of(const layer_work *work, const layer_stage *stage)
 {
-    return block_param(work->c->model, &work->c->model->blocks[work->block], s->param[0]);
+    return block_param(work->c->model, &work->c->model->blocks[work->block], stage->param[0]);
 }
 
 static inline float *accumulator(const layer_work *work, param_role role)
@@ -139,12 +140,15 @@ static inline char *column(const void *base, int64_t col, pt_dtype type) { retur
 
 /* The tensor in the compute type to which the end of a branch adds. If there is a stream, the layer's output is the stream's rounding
  * instead. */
-static inline const void *residual_of(const layer_work *work, const layer_stage *s)
+static inline const void *residual_of(const layer_work *work, const layer_stage *stage)
 {
-    return s->in[1] == LAYER_NONE || (s->out[0] == LAYER_OUT && work->stream) ? NULL : tensor(work, s->in[1]);
+    return stage->in[1] == LAYER_NONE || (stage->out[0] == LAYER_OUT && work->stream) ? NULL : tensor(work, stage->in[1]);
 }
 /* The stream to which it adds: only if its output is part of the residual stream. */
-static inline float *stream_of(const layer_work *work, const layer_stage *s) { return is_residual(work, s->out[0]) ? work->stream : NULL; }
+static inline float *stream_of(const layer_work *work, const layer_stage *stage)
+{
+    return is_residual(work, stage->out[0]) ? work->stream : NULL;
+}
 
 /* ---- kept.c ---- */
 
@@ -163,9 +167,9 @@ typedef struct row_range { int64_t row0, rows, col; } row_range;
 
 /* The rows of a linear stage's matrix that are computed: all, or those of a group's queries, keys and values. */
 enum { LINEAR_RANGES = 3 };
-int linear_ranges(const layer_work *work, const layer_stage *s, row_range out[LINEAR_RANGES]);
+int linear_ranges(const layer_work *work, const layer_stage *stage, row_range out[LINEAR_RANGES]);
 /* Their number, which is the stride of the outputs' gradient. */
-int64_t linear_outputs(const layer_work *work, const layer_stage *s);
+int64_t linear_outputs(const layer_work *work, const layer_stage *stage);
 /* The work, for accumulators to which no other group adds. */
 static inline layer_work group_alone(const layer_work *work)
 {
@@ -184,51 +188,51 @@ typedef struct adapter_part {
     float scale;
     param_role b;
 } adapter_part;
-param_role adapter_a_role(const layer_stage *s);
-adapter_part adapter_part_at(const layer_work *work, const layer_stage *s, int64_t row);
+param_role adapter_a_role(const layer_stage *stage);
+adapter_part adapter_part_at(const layer_work *work, const layer_stage *stage, int64_t row);
 
 /* Of a linear stage: the gains of its columns, or NULL; the gradient of its sum, before the gains. */
-float *adapter_gains(const layer_work *work, const layer_stage *s);
-const void *adapter_sum_gradient(const layer_work *work, const layer_stage *s);
+float *adapter_gains(const layer_work *work, const layer_stage *stage);
+const void *adapter_sum_gradient(const layer_work *work, const layer_stage *stage);
 /* Computes the gradient of the low tensor, and with DoRA of the sum. Returns the low tensor's width, 0 if there is no adapter. */
-int64_t adapter_input(const layer_work *work, const layer_stage *s);
+int64_t adapter_input(const layer_work *work, const layer_stage *stage);
 /* With dropout: adds the adapter's part of the gradient of x to dx, or to the stream of which dx is the rounding. */
-void adapter_add_dropped(const layer_work *work, const layer_stage *s, void *dx, float *stream);
+void adapter_add_dropped(const layer_work *work, const layer_stage *stage, void *dx, float *stream);
 /* Does dropout apply in this run? */
-static inline bool adapter_drops(const layer_work *work, const layer_stage *s) { return s->drops && work->u->dropout; }
-void adapter_weights(const layer_work *work, const layer_stage *s);
+static inline bool adapter_drops(const layer_work *work, const layer_stage *stage) { return stage->drops && work->u->dropout; }
+void adapter_weights(const layer_work *work, const layer_stage *stage);
 /* Computes the gains of the modules' columns (DoRA), and the norms for them. */
-void adapter_measure_gain(const layer_work *work, const layer_stage *s, float *to);
+void adapter_measure_gain(const layer_work *work, const layer_stage *stage, float *to);
 
 /* ---- experts_adapter.c: the same of the stages of experts ---- */
 
 /* The modules of a stage's matrix that may have an adapter, 0 without adapters; rows are those of each expert. */
-int experts_modules(const layer_work *work, const layer_stage *s);
-adapter_part experts_module(const layer_work *work, const layer_stage *s, int k);
+int experts_modules(const layer_work *work, const layer_stage *stage);
+adapter_part experts_module(const layer_work *work, const layer_stage *stage, int k);
 /* The matmul `o` of a module's outputs with its product of the low tensor. */
-op_matmul experts_add_low(const layer_work *work, const layer_stage *s, op_matmul o, const adapter_part *a);
+op_matmul experts_add_low(const layer_work *work, const layer_stage *stage, op_matmul o, const adapter_part *a);
 /* Computes the gradient of the low tensor if `anew`; returns its width, 0 if there is no adapter. */
-int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, bool anew);
+int64_t experts_low_gradient(const layer_work *work, const layer_stage *stage, const void *dy, row_place dy_at, bool anew);
 /* The gradients of A and B. weighted_low: memory for the low tensor of inputs times the weights of their slots, or NULL: the inputs have no
  * weights. */
-void experts_adapter_gradients(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, void *weighted_low);
+void experts_adapter_gradients(const layer_work *work, const layer_stage *stage, const void *dy, row_place dy_at, void *weighted_low);
 
 /* ---- matrix.c: matmuls with a layer's matrices, which may be in few bits ---- */
 
 /* Bytes of the scratch into which a matrix in few bits is decoded, for a stage whose param[0] is the matrix. */
 uint64_t matrix_scratch_bytes(const stage_site *at);
 /* The matmul `o` (NT) with the stage's matrix as operand b: its o.n rows from row0 on. */
-void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, const op_matmul *o);
+void matrix_matmul(const layer_work *work, const layer_stage *stage, int64_t row0, const op_matmul *o);
 /* The matmul `o` (NN) with the rows of the stage's matrix that are computed. */
-void matrix_matmul_rows(const layer_work *work, const layer_stage *s, const op_matmul *o);
+void matrix_matmul_rows(const layer_work *work, const layer_stage *stage, const op_matmul *o);
 /* Decodes rows row0 .. row0 + rows of a matrix in few bits into the stage's scratch; at most matrix_rows_at_once rows. */
-void matrix_decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows);
+void matrix_decode(const layer_work *work, const layer_stage *stage, int64_t row0, int64_t rows);
 int64_t matrix_rows_at_once(const layer_work *work, const param *matrix);
 /* acc (+)= factor dy^T . x */
 void matrix_gradient(const layer_work *work, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x,
                      float factor, float *acc);
 /* The factor of a linear stage's matmul. */
-float linear_factor(const layer_work *work, const layer_stage *s);
+float linear_factor(const layer_work *work, const layer_stage *stage);
 
 /* Scratch of linear stages and of their low stages: decoded weights; with DoRA, sums and their gradients; with dropout, an input or its
  * gradient. DoRA has no dropout. */

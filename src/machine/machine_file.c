@@ -63,24 +63,24 @@ static bool is_key_of(const char *section, const char *key)
     return false;
 }
 
-static int refuse_unknown_in(const json_source *s, const char *section, pt_error *e)
+static int refuse_unknown_in(const json_source *src, const char *section, pt_error *e)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(s->object, key, value)
+    json_object_foreach(src->object, key, value)
         if (!is_key_of(section, key))
-            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", src->where, key);
     return 0;
 }
 
-static int read_figures(const json_source *s, const char *section, machine_spec *out, pt_error *e)
+static int read_figures(const json_source *src, const char *section, machine_spec *out, pt_error *e)
 {
-    int failed = refuse_unknown_in(s, section, e);
+    int failed = refuse_unknown_in(src, section, e);
     for (int i = 0; i < SIZES && !failed; i++) {
         int64_t bytes = 0;
         if (strcmp(sizes[i].section, section))
             continue;
-        failed = json_get_int(s, sizes[i].key, JSON_REQUIRED, MEMORY_MIN, MEMORY_MAX, &bytes, e);
+        failed = json_get_int(src, sizes[i].key, JSON_REQUIRED, MEMORY_MIN, MEMORY_MAX, &bytes, e);
         out->memory_bytes[sizes[i].tier] = (uint64_t)bytes;
     }
     for (int i = 0; i < FIGURES && !failed; i++) {
@@ -88,7 +88,7 @@ static int read_figures(const json_source *s, const char *section, machine_spec 
         double value = f->absent;
         if (strcmp(f->section, section))
             continue;
-        failed = json_get_double(s, f->key, f->absent < 0 ? JSON_REQUIRED : JSON_OPTIONAL, f->min, f->max, &value, e);
+        failed = json_get_double(src, f->key, f->absent < 0 ? JSON_REQUIRED : JSON_OPTIONAL, f->min, f->max, &value, e);
         memcpy((char *)out + f->at, &value, sizeof value);
     }
     return failed;
@@ -96,19 +96,19 @@ static int read_figures(const json_source *s, const char *section, machine_spec 
 
 /* ---- the file ---- */
 
-static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
+static int read_kind(const json_source *src, machine_spec *out, pt_error *e)
 {
     const char *kind, *name = "";
-    int failed = json_get_string(s, "kind", JSON_REQUIRED, &kind, e);
+    int failed = json_get_string(src, "kind", JSON_REQUIRED, &kind, e);
     if (!failed && strcmp(kind, "cuda") && strcmp(kind, "cpu"))
-        failed = pt_fail(e, PT_FAILED, "%s: \"kind\" is \"%.40s\"; it must be cuda or cpu", s->where, kind);
+        failed = pt_fail(e, PT_FAILED, "%s: \"kind\" is \"%.40s\"; it must be cuda or cpu", src->where, kind);
     if (!failed)
-        failed = json_get_string(s, "name", JSON_REQUIRED, &name, e);
+        failed = json_get_string(src, "name", JSON_REQUIRED, &name, e);
     if (!failed && (!*name || strlen(name) >= sizeof out->name))
-        failed = pt_fail(e, PT_FAILED, "%s: \"name\" has %zu bytes; it must have 1 to %zu", s->where, strlen(name), sizeof out->name - 1);
+        failed = pt_fail(e, PT_FAILED, "%s: \"name\" has %zu bytes; it must have 1 to %zu", src->where, strlen(name), sizeof out->name - 1);
     for (const char *c = name; !failed && *c; c++)
         if (control_character(c))
-            failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: remove it", s->where, (int)(c - name));
+            failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: remove it", src->where, (int)(c - name));
     if (failed)
         return failed;
     out->cuda = !strcmp(kind, "cuda");
@@ -116,12 +116,12 @@ static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
     return 0;
 }
 
-static int read_ranks(const json_source *s, machine_spec *out, pt_error *e)
+static int read_ranks(const json_source *src, machine_spec *out, pt_error *e)
 {
     int64_t ranks = 1, devices = 0;
-    int failed = json_get_int(s, "ranks", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &ranks, e);
+    int failed = json_get_int(src, "ranks", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &ranks, e);
     if (!failed)
-        failed = json_get_int(s, "devices", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &devices, e);
+        failed = json_get_int(src, "devices", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &devices, e);
     out->ranks = (int)ranks;
     out->devices = (int)devices;
     const bool several = devices && devices < ranks;
@@ -131,7 +131,7 @@ static int read_ranks(const json_source *s, machine_spec *out, pt_error *e)
         {"network_bandwidth", several ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->network_bandwidth},
         {"price_per_hour", JSON_OPTIONAL, 1e-6, 1e9, &out->price_per_hour}};
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
-        failed = json_get_double(s, all[i].key, all[i].need, all[i].least, all[i].most, all[i].to, e);
+        failed = json_get_double(src, all[i].key, all[i].need, all[i].least, all[i].most, all[i].to, e);
     return failed;
 }
 
@@ -151,19 +151,19 @@ machine_spec machine_share(const machine_spec *x, int ranks)
 }
 
 /* Every key of "sources" must name a figure of the file. */
-static int check_sources(const json_source *s, pt_error *e)
+static int check_sources(const json_source *src, pt_error *e)
 {
     json_source in = {0};
     const char *key;
     json_t *value;
-    int failed = json_get_object(s, "sources", JSON_OPTIONAL, &in, e);
+    int failed = json_get_object(src, "sources", JSON_OPTIONAL, &in, e);
     if (failed || !in.object)
         return failed;
     json_object_foreach(in.object, key, value) {
         const char *dot = strchr(key, '.');
         char section[32] = "";
         snprintf(section, sizeof section, "%.*s", dot ? (int)(dot - key) : 0, key);
-        const json_t *holder = dot ? json_object_get(s->object, section) : s->object;
+        const json_t *holder = dot ? json_object_get(src->object, section) : src->object;
         if (!json_object_get(holder, dot ? dot + 1 : key))
             return pt_fail(e, PT_FAILED, "%s: \"%.60s\" in \"sources\" belongs to no figure of the file: remove it, or correct its "
                                          "spelling (section.key)", in.where, key);
@@ -173,63 +173,63 @@ static int check_sources(const json_source *s, pt_error *e)
     return 0;
 }
 
-static int refuse_unknown(const json_source *s, pt_error *e)
+static int refuse_unknown(const json_source *src, pt_error *e)
 {
     static const char *const known[] = {"name", "kind", "device", "host", "link", "disk", "ranks", "devices",
                                         "collective_bandwidth", "collective_latency_s", "network_bandwidth", "price_per_hour", "sources"};
     const char *key;
     json_t *value;
-    json_object_foreach(s->object, key, value) {
+    json_object_foreach(src->object, key, value) {
         size_t i = 0, n = sizeof known / sizeof *known;
         while (i < n && strcmp(key, known[i]))
             i++;
         if (i == n)
-            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", src->where, key);
     }
     return 0;
 }
 
-static int read_machine(const json_source *s, machine_spec *out, pt_error *e)
+static int read_machine(const json_source *src, machine_spec *out, pt_error *e)
 {
-    int failed = refuse_unknown(s, e);
+    int failed = refuse_unknown(src, e);
     bool there[SECTIONS] = {false};
     memset(out, 0, sizeof *out);
     if (!failed)
-        failed = read_kind(s, out, e);
+        failed = read_kind(src, out, e);
     for (int i = 0; i < SECTIONS && !failed; i++) {
         json_source in = {0};
-        failed = json_get_object(s, sections[i], i == 0 ? JSON_REQUIRED : JSON_OPTIONAL, &in, e);
+        failed = json_get_object(src, sections[i], i == 0 ? JSON_REQUIRED : JSON_OPTIONAL, &in, e);
         there[i] = !failed && in.object;
         if (there[i])
             failed = read_figures(&in, sections[i], out, e);
     }
     if (!failed && there[1] != there[2])
-        failed = pt_fail(e, PT_FAILED, "%s: it has \"%s\" but no \"%s\": a host needs a link, and a link a host", s->where,
+        failed = pt_fail(e, PT_FAILED, "%s: it has \"%s\" but no \"%s\": a host needs a link, and a link a host", src->where,
                          there[1] ? "host" : "link", there[1] ? "link" : "host");
     if (!failed)
-        failed = read_ranks(s, out, e);
+        failed = read_ranks(src, out, e);
     if (!failed)
-        failed = check_sources(s, e);
+        failed = check_sources(src, e);
     return failed;
 }
 
-static int read_and_close(json_source *s, machine_spec *out, pt_error *e)
+static int read_and_close(json_source *src, machine_spec *out, pt_error *e)
 {
-    const int failed = read_machine(s, out, e);
-    json_source_close(s);
+    const int failed = read_machine(src, out, e);
+    json_source_close(src);
     return failed;
 }
 
 int machine_file_read(const char *path, machine_spec *out, pt_error *e)
 {
-    json_source s;
-    const int failed = json_source_file(&s, path, "a machine", e);
-    return failed ? failed : read_and_close(&s, out, e);
+    json_source src;
+    const int failed = json_source_file(&src, path, "a machine", e);
+    return failed ? failed : read_and_close(&src, out, e);
 }
 
 int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e)
 {
-    json_source s;
-    const int failed = json_source_text(&s, name, json, n, "a machine", e);
-    return failed ? failed : read_and_close(&s, out, e);
+    json_source src;
+    const int failed = json_source_text(&src, name, json, n, "a machine", e);
+    return failed ? failed : read_and_close(&src, out, e);
 }

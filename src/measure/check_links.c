@@ -44,15 +44,15 @@ static int check_copy(bench *b, bool to_device, int64_t bytes, double *ns, pt_er
 int check_to_device(bench *b, int64_t bytes, double *ns, pt_error *e) { return check_copy(b, true, bytes, ns, e); }
 int check_from_device(bench *b, int64_t bytes, double *ns, pt_error *e) { return check_copy(b, false, bytes, ns, e); }
 
-static int check_file(bench *b, op_kind kind, disk_file *f, disk_channel *c, int64_t bytes, double *ns, pt_error *e)
+static int check_file(bench *b, op_kind kind, disk_file *f, disk_channel *channel, int64_t bytes, double *ns, pt_error *e)
 {
     side memory = {.bytes = disk_bytes(f)};
     area a;
     int failed = area_open(b, b->r->host_tier ? TIER_HOST : TIER_DEVICE, &a, "the disk", side_layout, &memory, e);
     if (failed)
         return failed;
-    transfer t = {.kind = kind, .channel = c, .to = memory.base, .room = memory.bytes, .span = memory.bytes};
-    failed = disk_write(c, 0, memory.base, memory.bytes, e);
+    transfer t = {.kind = kind, .channel = channel, .to = memory.base, .room = memory.bytes, .span = memory.bytes};
+    failed = disk_write(channel, 0, memory.base, memory.bytes, e);
     if (!failed)
         failed = check_transfer(b, b->r->host, &t, bytes, ns, e);
     area_close(&a);
@@ -63,15 +63,15 @@ static int check_disk(bench *b, op_kind kind, int64_t bytes, double *ns, pt_erro
 {
     char folder[FILE_PATH_BYTES];
     disk_file *f = NULL;
-    disk_channel *c = NULL;
+    disk_channel *channel = NULL;
     int failed = existing_folder(b->r->disk_path, folder, e);
     if (!failed)
         failed = disk_open(folder, 2 * (uint64_t)bytes, NULL, &f, e);
     if (!failed)
-        failed = disk_channel_open(f, &c, e);
+        failed = disk_channel_open(f, &channel, e);
     if (!failed)
-        failed = check_file(b, kind, f, c, bytes, ns, e);
-    disk_channel_close(c);
+        failed = check_file(b, kind, f, channel, bytes, ns, e);
+    disk_channel_close(channel);
     disk_close(f);
     return failed;
 }

@@ -78,6 +78,6 @@ typedef struct watched { double computes_ns, moves_ns, stood_ns; } watched;
 int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e);
 
 /* Measures the contention of each pair of classes. The curves of transfers must have been measured. */
-int measure_contention(links *x, costs *c, pt_error *e);
+int measure_contention(links *x, costs *costs, pt_error *e);
 
 #endif

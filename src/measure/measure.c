@@ -345,16 +345,16 @@ int bench_queue(const bench *b, device *d, const char *name, int threads, queue 
 
 double bench_crowding(const bench *b) { return fmax(threads_of_a_processor(b, b->compute), 1); }
 
-int bench_open(bench *b, const profile_request *r, pt_error *e)
+int bench_open(bench *b, const profile_request *req, pt_error *e)
 {
-    *b = (bench){.r = r};
+    *b = (bench){.r = req};
     void *base;
-    int failed = r->device->table->memory_open(r->device, MEMORY_HOST, staging_bytes, &base, e);
+    int failed = req->device->table->memory_open(req->device, MEMORY_HOST, staging_bytes, &base, e);
     if (failed)
         return failed;
     b->staging = base;
     fill_staging(b);
-    failed = bench_queue(b, r->device, "compute", r->threads, &b->compute, e);
+    failed = bench_queue(b, req->device, "compute", req->threads, &b->compute, e);
     if (failed)
         bench_close(b);
     return failed;
@@ -446,24 +446,24 @@ static pattern pattern_of(const param *p)
     }
 }
 
-static int64_t slices_of(const param *p, const step_shape *s) { return (p->rows + s->slice_rows - 1) / s->slice_rows; }
+static int64_t slices_of(const param *p, const step_shape *shape) { return (p->rows + shape->slice_rows - 1) / shape->slice_rows; }
 
-void area_weights(area *a, const step_shape *s, int block, block_weights *w, const void **slices)
+void area_weights(area *a, const step_shape *shape, int block, block_weights *w, const void **slices)
 {
     const model *m = a->b->r->model;
     *w = (block_weights){0};
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[block], role);
-        if (!p || (role == PARAM_LAYER_TOKENS && (!p->trainable || shape_ranks(s) == 1))) /* its rows come by block_unit.rows */
+        if (!p || (role == PARAM_LAYER_TOKENS && (!p->trainable || shape_ranks(shape) == 1))) /* its rows come by block_unit.rows */
             continue;
-        uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
+        uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, shape->type));
         char *at = area_take(a, p->storage != STORAGE_PLAIN ? storage_bytes(p) : (uint64_t)p->rows * row, pattern_of(p));
         w->param[role] = at;
         if (p->kind->use != USE_VOCABULARY)
             continue;
-        const void **to = role == PARAM_LAYER_TOKENS ? slices + slices_of(p, s) : slices; /* after those of the first table */
+        const void **to = role == PARAM_LAYER_TOKENS ? slices + slices_of(p, shape) : slices; /* after those of the first table */
         int n = 0;
-        for (int64_t first = 0; at && first < p->rows; first += s->slice_rows)
+        for (int64_t first = 0; at && first < p->rows; first += shape->slice_rows)
             to[n++] = at + (uint64_t)first * row;
         if (role == PARAM_LAYER_TOKENS)
             w->input_slices = to, w->input_slices_n = n;

@@ -73,7 +73,7 @@ int processor_time_of(queue *q, processor_time *out, pt_error *e);
 /* Of the time in which the threads were runnable, the share in which other programs had the processors. */
 double processor_share_of_others(const processor_time *from, const processor_time *to);
 
-int bench_open(bench *b, const profile_request *r, pt_error *e);
+int bench_open(bench *b, const profile_request *req, pt_error *e);
 void bench_close(bench *b);
 /* Opens a queue and sets `crowded`: whether its threads, with those of the other ranks, outnumber the processors. */
 int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e);
@@ -111,6 +111,6 @@ int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, 
 /* ---- what is measured ---- */
 
 /* Takes the weights of a block from the area. `slices` must have room for the slices of the vocabulary's table. */
-void area_weights(area *a, const step_shape *s, int block, block_weights *w, const void **slices);
+void area_weights(area *a, const step_shape *shape, int block, block_weights *w, const void **slices);
 
 #endif

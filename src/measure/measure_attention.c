@@ -62,15 +62,15 @@ static void backward(queue *q, void *arg, int index, int turn)
 }
 
 /* Enough heads to occupy all threads: with fewer, a device may choose a slower algorithm. */
-static int64_t heads_for_threads(const profile_request *r, int64_t all)
+static int64_t heads_for_threads(const profile_request *req, int64_t all)
 {
-    int64_t threads = r->threads ? r->threads : r->device->info.threads;
+    int64_t threads = req->threads ? req->threads : req->device->info.threads;
     return threads < 1 ? 1 : threads < all ? threads : all;
 }
 
-static int measure_length(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
+static int measure_length(bench *b, int block, const step_shape *shape, double seconds, attention_ns *out, pt_error *e)
 {
-    attention_bench y = {.model = b->r->model, .shape = s, .block = block};
+    attention_bench y = {.model = b->r->model, .shape = shape, .block = block};
     const int64_t all = heads_of(&y).kv_heads;
     *out = (attention_ns){0};
     if (!model_attends(&y.model->config, block - 1)) /* its work is in proportion to the rows */
@@ -98,16 +98,16 @@ static int measure_length(bench *b, int block, const step_shape *s, double secon
     return failed;
 }
 
-double attention_pairs(const model *m, int block, const step_shape *s)
+double attention_pairs(const model *m, int block, const step_shape *shape)
 {
-    return model_average_keys(m->config.window[m->blocks[block].layer], s->seq_len) * (double)s->unit_rows;
+    return model_average_keys(m->config.window[m->blocks[block].layer], shape->seq_len) * (double)shape->unit_rows;
 }
 
-step_shape attention_part(const model *m, int block, const step_shape *s, step_shape part, double took, double seconds)
+step_shape attention_part(const model *m, int block, const step_shape *shape, step_shape part, double took, double seconds)
 {
     const double of_part = attention_pairs(m, block, &part);
-    for (int64_t rows = 2 * part.unit_rows; rows <= s->whole_heads && rows < 2 * s->seq_len; rows *= 2) {
-        const step_shape more = shape_cut(s, rows);
+    for (int64_t rows = 2 * part.unit_rows; rows <= shape->whole_heads && rows < 2 * shape->seq_len; rows *= 2) {
+        const step_shape more = shape_cut(shape, rows);
         if (took * attention_pairs(m, block, &more) / of_part > seconds)
             break;
         part = more;
@@ -115,17 +115,17 @@ step_shape attention_part(const model *m, int block, const step_shape *s, step_s
     return part;
 }
 
-int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
+int measure_attention(bench *b, int block, const step_shape *shape, double seconds, attention_ns *out, pt_error *e)
 {
     enum { FEW = 8192 };
     const model *m = b->r->model;
-    step_shape part = shape_cut(s, s->seq_len > 2 * FEW ? FEW : s->unit_rows);
+    step_shape part = shape_cut(shape, shape->seq_len > 2 * FEW ? FEW : shape->unit_rows);
     int failed = measure_length(b, block, &part, seconds, out, e);
-    if (!failed && part.seq_len < s->seq_len) {
-        part = attention_part(m, block, s, part, (out->forward + out->backward) * 1e-9, seconds);
+    if (!failed && part.seq_len < shape->seq_len) {
+        part = attention_part(m, block, shape, part, (out->forward + out->backward) * 1e-9, seconds);
         failed = part.seq_len > FEW ? measure_length(b, block, &part, seconds, out, e) : 0;
     }
-    const double times = attention_pairs(m, block, s) / attention_pairs(m, block, &part);
+    const double times = attention_pairs(m, block, shape) / attention_pairs(m, block, &part);
     *out = (attention_ns){out->forward * times, out->backward * times};
     return failed;
 }

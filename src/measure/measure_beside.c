@@ -72,21 +72,21 @@ static bool meet(const contention *x, int a, int b)
 }
 
 /* The largest size for which a read and a write are short; at least 4 MiB, like a chunk's transfers. */
-static uint64_t beside_bytes(const costs *c, uint64_t room)
+static uint64_t beside_bytes(const costs *costs, uint64_t room)
 {
     const double moment = 15e6;
     uint64_t bytes = 4 << 20;
-    for (int i = 0; i < c->read.n && i < c->write.n; i++)
-        if (c->read.ns[i] <= moment && c->write.ns[i] <= moment && (uint64_t)c->read.amount[i] > bytes)
-            bytes = (uint64_t)c->read.amount[i];
+    for (int i = 0; i < costs->read.n && i < costs->write.n; i++)
+        if (costs->read.ns[i] <= moment && costs->write.ns[i] <= moment && (uint64_t)costs->read.amount[i] > bytes)
+            bytes = (uint64_t)costs->read.amount[i];
     return room / 2 < bytes ? room / 2 : bytes;
 }
 
 /* The time of a transfer alone, from its curve, because tasks are priced by that. Three writes timed here took up to 1.4 times as long. */
-static double alone_by_curve(const costs *c, int class, int bytes)
+static double alone_by_curve(const costs *costs, int class, int bytes)
 {
-    const cost_curve *const curves[COST_CLASSES] = {[COST_TO_DEVICE] = &c->to_device, [COST_FROM_DEVICE] = &c->from_device,
-                                                    [COST_READ] = &c->read, [COST_WRITE] = &c->write};
+    const cost_curve *const curves[COST_CLASSES] = {[COST_TO_DEVICE] = &costs->to_device, [COST_FROM_DEVICE] = &costs->from_device,
+                                                    [COST_READ] = &costs->read, [COST_WRITE] = &costs->write};
     return curves[class] ? cost_at(curves[class], bytes) : 0;
 }
 
@@ -99,16 +99,16 @@ static int other_bytes(const contention *x, int class, int usual)
     return class != COST_READ && class != COST_WRITE ? (int)x->of->most : usual < some ? usual : some;
 }
 
-static void set_loads(contention *x, const costs *c)
+static void set_loads(contention *x, const costs *costs)
 {
     int elements = (int)(x->of->update[0].elements < 4 << 20 ? x->of->update[0].elements / 4 : 1 << 20);
-    int bytes = (int)beside_bytes(c, x->of->file && x->of->written < x->of->most ? x->of->written : x->of->most);
+    int bytes = (int)beside_bytes(costs, x->of->file && x->of->written < x->of->most ? x->of->written : x->of->most);
     links_set_copies(x->of, false);
     links_set_disk(x->of, x->of->written, true);
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){.queue = x->of->queues[class], .submit = transfer_run, .arg = &x->of->transfers[class], .index = bytes,
-                                 .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
-                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes))};
+                                 .alone_ns = alone_by_curve(costs, class, bytes), .other = other_bytes(x, class, bytes),
+                                 .other_ns = alone_by_curve(costs, class, other_bytes(x, class, bytes))};
     x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = timed_matmul_run, .arg = &x->of->timed_matmul};
     x->loads[COST_MEMORY] = (load){.queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements};
     x->loads[COST_HOST] = (load){.queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements};
@@ -285,36 +285,36 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
 
 /* Slowdowns below 1 are noise. Long copies may lose more (measure_rested) or less: if all cores are busy, the thread that starts a GPU's
  * copies waits for one at times, for a millisecond or more, which is a small part of a long copy. */
-static void set_slow(const contention *x, costs *c, beside slow, beside other)
+static void set_slow(const contention *x, costs *costs, beside slow, beside other)
 {
     const double most = x->of->b->compute->disturbed ? DISTURBED_SLOW_MOST : SLOW_MOST;
     for (int a = 0; a < COST_CLASSES; a++) {
         const load *l = &x->loads[a];
         const bool two = l->other_ns > 0 && fmax(l->other_ns, l->alone_ns) >= COST_LENGTHS_LEAST * fmin(l->other_ns, l->alone_ns);
-        c->slow_ns[a][0] = two ? l->alone_ns : 0;
-        c->slow_ns[a][1] = two ? l->other_ns : 0;
-        const double share = costs_length_most(c, (cost_class)a);
+        costs->slow_ns[a][0] = two ? l->alone_ns : 0;
+        costs->slow_ns[a][1] = two ? l->other_ns : 0;
+        const double share = costs_length_most(costs, (cost_class)a);
         for (int b = 0; b < COST_CLASSES; b++) {
-            c->slow[a][b] = slow[a][b].n ? fmin(fmax(samples_mean(&slow[a][b]), 1), most) : 1;
-            const double more = share > 0 && other[a][b].n ? share * (samples_mean(&other[a][b]) - c->slow[a][b]) : 0;
-            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), most - c->slow[a][b]); /* every length in range */
-            c->slow_more[a][b] = share > 0 ? possible / share : 0;
+            costs->slow[a][b] = slow[a][b].n ? fmin(fmax(samples_mean(&slow[a][b]), 1), most) : 1;
+            const double more = share > 0 && other[a][b].n ? share * (samples_mean(&other[a][b]) - costs->slow[a][b]) : 0;
+            const double possible = fmin(fmax(more, 1 - costs->slow[a][b]), most - costs->slow[a][b]); /* every length in range */
+            costs->slow_more[a][b] = share > 0 ? possible / share : 0;
         }
     }
 }
 
-int measure_contention(links *of, costs *c, pt_error *e)
+int measure_contention(links *of, costs *costs, pt_error *e)
 {
-    contention all = {.of = of, .quota = &c->quota}, *x = &all;
+    contention all = {.of = of, .quota = &costs->quota}, *x = &all;
     const double ns = of->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = of->most >= 1 << 24 ? QUOTA_PERIOD_NS : ns;
     beside slow = {0}, other = {0};
     const bool whole = device_is_gpu(of->b->r->device) || of->b->r->host->info.quota > 0;
     int failed = 0;
-    set_loads(x, c);
+    set_loads(x, costs);
     if (quota_shows(of))
         failed = measure_computing(x, &x->loads[quota_class(of)], ns, ns, e);
     if (!failed && quota_shows(of))
-        failed = measure_quota(of, x->loads, &c->quota, x->paces, e);
+        failed = measure_quota(of, x->loads, &costs->quota, x->paces, e);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
         failed = measure_all_computing(x, ns, whole ? beside_ns : fmax(beside_ns / 2, ns), e);
@@ -322,7 +322,7 @@ int measure_contention(links *of, costs *c, pt_error *e)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
                 failed = measure_meeting(x, a, b, ns, beside_ns, slow, other, e);
     }
-    set_slow(x, c, slow, other);
+    set_slow(x, costs, slow, other);
     return failed;
 }
 

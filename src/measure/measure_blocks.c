@@ -25,13 +25,13 @@ static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
 
 static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns)
 {
-    const step_shape *s = b->r->shape;
+    const step_shape *shape = b->r->shape;
     const model *m = b->r->model;
     const double passes = 10.0 / 3; /* the head: once forward, three times forward and backward, in units of the latter */
-    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
+    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, shape->head_rows), flops_per_ns) * passes;
     for (int k = 0; k < kinds->n; k++) {
         const int block = kinds->first[k] + 1;
-        round += seconds_of(b, block, layer_flops(m, block - 1, s), flops_per_ns);
+        round += seconds_of(b, block, layer_flops(m, block - 1, shape), flops_per_ns);
     }
     const double usual = 1;
     double all = 3 * round;
@@ -40,20 +40,20 @@ static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns
     return (shares){all * 0.6 / kinds->n, all * 0.3, all * 0.05};
 }
 
-static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, costs *c, int64_t *cut_rows, pt_error *e)
+static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, costs *costs, int64_t *cut_rows, pt_error *e)
 {
-    c->spread = 0;
-    c->kinds_n = kinds->n;
-    memcpy(c->kind_of_layer, kinds->of_layer, sizeof c->kind_of_layer);
-    for (int k = 0; k < c->kinds_n; k++) {
+    costs->spread = 0;
+    costs->kinds_n = kinds->n;
+    memcpy(costs->kind_of_layer, kinds->of_layer, sizeof costs->kind_of_layer);
+    for (int k = 0; k < costs->kinds_n; k++) {
         layer_result l;
-        bench_progress(b, "measuring layers", k, c->kinds_n);
+        bench_progress(b, "measuring layers", k, costs->kinds_n);
         int failed = measure_layer(b, kinds->first[k] + 1, t->layer, &l, e);
         if (failed)
             return failed;
-        c->layer[k] = l.cost;
-        layer_cost_order(&c->layer[k], COST_NINE_OF_TEN * l.spread);
-        c->spread = l.spread > c->spread ? l.spread : c->spread;
+        costs->layer[k] = l.cost;
+        layer_cost_order(&costs->layer[k], COST_NINE_OF_TEN * l.spread);
+        costs->spread = l.spread > costs->spread ? l.spread : costs->spread;
         if (k == 0)
             *cut_rows = l.cut_rows;
     }
@@ -64,8 +64,8 @@ static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, c
 static double step_work_ns(const bench *b)
 {
     const double line = 30e3; /* a line of JSON into a file */
-    const step_shape *s = b->r->shape;
-    size_t tokens = (size_t)(s->batch * s->seq_len), n = tokens * 4 + (size_t)sumsq_count(b->r->model);
+    const step_shape *shape = b->r->shape;
+    size_t tokens = (size_t)(shape->batch * shape->seq_len), n = tokens * 4 + (size_t)sumsq_count(b->r->model);
     double *from = calloc(n, 2 * sizeof *from), *to = from + n;
     volatile double sum = 0;
     if (!from)
@@ -78,7 +78,7 @@ static double step_work_ns(const bench *b)
     return line + (clock_s() - start) * 1e9;
 }
 
-int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
+int measure_blocks(bench *b, costs *costs, int64_t *cut_rows, pt_error *e)
 {
     layer_kinds kinds;
     double rate;
@@ -88,29 +88,29 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
         return failed;
     model_layer_kinds(b->r->model, b->r->shape->seq_len, &kinds);
     shares t = share_time(b, &kinds, rate);
-    failed = measure_layers(b, &t, &kinds, c, cut_rows, e);
+    failed = measure_layers(b, &t, &kinds, costs, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);
     if (!failed)
         failed = measure_head(b, rate, t.head, &head, e);
-    c->head_ns = head.ns;
-    c->head_eval_ns = head.eval_ns;
-    c->head_cold_accumulators_ns = head.cold_accumulators_ns;
+    costs->head_ns = head.ns;
+    costs->head_eval_ns = head.eval_ns;
+    costs->head_cold_accumulators_ns = head.cold_accumulators_ns;
     if (!failed)
-        failed = measure_embedding(b, t.other, &c->embed_ns, e);
+        failed = measure_embedding(b, t.other, &costs->embed_ns, e);
     if (!failed)
-        failed = measure_embed_finish(b, t.other, &c->embed_finish, e);
+        failed = measure_embed_finish(b, t.other, &costs->embed_finish, e);
     if (!failed)
-        failed = measure_whole(b, rate, 0.1, c, e);
-    c->spread = head.spread > c->spread ? head.spread : c->spread;
-    c->step_ns = step_work_ns(b);
+        failed = measure_whole(b, rate, 0.1, costs, e);
+    costs->spread = head.spread > costs->spread ? head.spread : costs->spread;
+    costs->step_ns = step_work_ns(b);
     return failed;
 }
 
 bool blocks_suffice(bench *b, uint64_t within_bytes)
 {
-    profile_request r = *b->r;
-    bench before = {.r = &r};
-    r.budget[TIER_DEVICE] = within_bytes;
+    profile_request req = *b->r;
+    bench before = {.r = &req};
+    req.budget[TIER_DEVICE] = within_bytes;
     return within_bytes >= b->r->budget[TIER_DEVICE] ||
            (layer_suffices(b, &before) && head_suffices(b, &before) && embed_finish_suffices(b, &before));
 }

@@ -19,27 +19,27 @@ static int sets_of(const bench *b, uint64_t bytes_each)
 
 /* ---- a unit's data ---- */
 
-void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
+void unit_data_take(area *a, const step_shape *shape, int64_t units, unit_data *out)
 {
     enum { ARRAYS = 3 };
-    const model_config *c = &a->b->r->model->config;
-    int64_t n = units * s->unit_rows;
+    const model_config *config = &a->b->r->model->config;
+    int64_t n = units * shape->unit_rows;
     uint64_t bytes = (uint64_t)n * ARRAYS * sizeof(int32_t);
     char *at = area_take(a, bytes, PATTERN_NONE);
-    const uint64_t rope_bytes = (uint64_t)model_rope_offset(c, c->ropes_n, s->seq_len) * sizeof(float);
+    const uint64_t rope_bytes = (uint64_t)model_rope_offset(config, config->ropes_n, shape->seq_len) * sizeof(float);
     float *rope = rope_bytes ? area_take(a, rope_bytes, PATTERN_NORM) : NULL;
     int32_t *ids = (int32_t *)at;
     *out = (unit_data){.ids = ids, .unit = {.dropout = 1, .ids = ids, .targets = ids + n, .positions = ids + 2 * n}};
-    block_unit_ropes(&out->unit, c, rope, s->seq_len);
+    block_unit_ropes(&out->unit, config, rope, shape->seq_len);
     int32_t *values = at ? malloc(bytes) : NULL;
     if (!values)
         return;
     for (int64_t i = 0; i < n; i++) {
         uint32_t w[4];
         rng_words(1, RNG_TEST, 100, (uint64_t)i, w);
-        values[i] = (int32_t)(w[0] % (uint32_t)c->vocab);
-        values[n + i] = (int32_t)(w[1] % (uint32_t)model_outputs(c));
-        values[2 * n + i] = (int32_t)(i % s->seq_len);
+        values[i] = (int32_t)(w[0] % (uint32_t)config->vocab);
+        values[n + i] = (int32_t)(w[1] % (uint32_t)model_outputs(config));
+        values[2 * n + i] = (int32_t)(i % shape->seq_len);
     }
     queue *q = a->b->compute;
     queue_submit(q, &(op){OP_COPY, .copy = {at, values, bytes}});
@@ -47,11 +47,11 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
     free(values);
 }
 
-void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u)
+void unit_stream_take(area *a, const model *m, const step_shape *shape, block_unit *u)
 {
-    uint64_t bytes = residual_bytes(m, s);
+    uint64_t bytes = residual_bytes(m, shape);
     carried_layout l;
-    carried_layout_init(&l, m, s);
+    carried_layout_init(&l, m, shape);
     u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
     u->carried = l.bytes ? area_take(a, l.bytes, PATTERN_VALUES) : NULL;
     u->carried_gradient = l.gradient_bytes ? area_take(a, l.gradient_bytes, PATTERN_SMALL) : NULL;
@@ -91,9 +91,9 @@ static void embedding_layout(area *a, void *arg)
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
-    const model_config *c = &y->model->config;
-    if (c->input_width && (!inputs_are_trained(y->model) || shape_ranks(&y->shape) == 1))
-        y->data.unit.rows = area_take(a, (uint64_t)(y->shape.unit_rows * c->layers * c->input_width) * dtype_bytes(y->shape.type),
+    const model_config *config = &y->model->config;
+    if (config->input_width && (!inputs_are_trained(y->model) || shape_ranks(&y->shape) == 1))
+        y->data.unit.rows = area_take(a, (uint64_t)(y->shape.unit_rows * config->layers * config->input_width) * dtype_bytes(y->shape.type),
                                       PATTERN_WEIGHTS);
 }
 
@@ -246,12 +246,12 @@ int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out
 {
     ends y;
     head_times part = {0};
-    const step_shape *s = b->r->shape;
+    const step_shape *shape = b->r->shape;
     int failed = ends_open(&y, b, e);
     if (!failed)
         failed = measure_part_of_head(&y, b, flops_per_ns, seconds, &part, e);
     free(y.slices);
-    const double parts = (double)s->unit_rows / (double)s->head_rows, units = (double)s->units_n;
+    const double parts = (double)shape->unit_rows / (double)shape->head_rows, units = (double)shape->units_n;
     *out = (head_result){.ns = part.ns[HEAD_MORE] * parts + (part.ns[HEAD_FIRST] - part.ns[HEAD_MORE]) / units,
                          .cold_accumulators_ns = part.cold_accumulators_ns, .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
     return failed;
@@ -294,20 +294,20 @@ static void embed_finish_layout(area *a, void *arg)
 /* Submits the same ops as run/tasks.c, for `rows` rows of the table and `units` units. */
 static void finish_units(queue *q, embed_finish *y, int rows, int64_t units, int turn)
 {
-    const step_shape *s = y->shape;
+    const step_shape *shape = y->shape;
     int64_t cols = y->model->config.hidden;
     float *tied = y->tied[turn % y->sets];
     char *gradient = y->gradient[turn % y->sets];
-    for (int64_t row0 = 0; row0 < rows; row0 += s->slice_rows) {
-        int64_t n = rows - row0 < s->slice_rows ? rows - row0 : s->slice_rows;
+    for (int64_t row0 = 0; row0 < rows; row0 += shape->slice_rows) {
+        int64_t n = rows - row0 < shape->slice_rows ? rows - row0 : shape->slice_rows;
         for (int64_t unit = 0; unit < units; unit++)
             queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-                .type = s->type, .accumulate = unit > 0, .rows = s->unit_rows, .cols = cols, .row0 = row0, .table_rows = n,
-                .skip = y->model->config.padding, .ids = y->data.ids + unit * s->unit_rows,
+                .type = shape->type, .accumulate = unit > 0, .rows = shape->unit_rows, .cols = cols, .row0 = row0, .table_rows = n,
+                .skip = y->model->config.padding, .ids = y->data.ids + unit * shape->unit_rows,
                 .dy = y->dx + (uint64_t)(unit % y->units) * stream_bytes(y), .acc = y->acc}});
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-            .type = s->type, .rows = n, .cols = cols, .acc = y->acc, .acc2 = tied ? tied + row0 * cols : NULL,
-            .g = gradient + (uint64_t)(row0 * cols) * dtype_bytes(s->type), .sumsq = y->sumsq + row0 / SUMSQ_ROWS}});
+            .type = shape->type, .rows = n, .cols = cols, .acc = y->acc, .acc2 = tied ? tied + row0 * cols : NULL,
+            .g = gradient + (uint64_t)(row0 * cols) * dtype_bytes(shape->type), .sumsq = y->sumsq + row0 / SUMSQ_ROWS}});
     }
 }
 
@@ -357,14 +357,14 @@ static embed_finish embed_finish_that_fits(bench *b)
     const uint64_t streams = 1u << 30;      /* bytes: far more than any cache holds */
     const int64_t tokens = 1 << 18;         /* of a round; beyond it the time is linear */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .most = b->r->shape->units_n};
-    const model_config *c = &y.model->config;
+    const model_config *config = &y.model->config;
     while (y.most > 2 && y.most * y.shape->unit_rows > tokens)
         y.most = (y.most + 1) / 2;
     y.units = y.most;
     while (y.units > 1 && (uint64_t)y.units * stream_bytes(&y) > streams)
         y.units /= 2;
-    y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
-    y.sets = sets_of(b, (uint64_t)(y.rows * c->hidden) * (dtype_bytes(y.shape->type) + (c->tied ? sizeof(float) : 0)));
+    y.rows = config->vocab * config->hidden < most ? config->vocab : most / config->hidden;
+    y.sets = sets_of(b, (uint64_t)(y.rows * config->hidden) * (dtype_bytes(y.shape->type) + (config->tied ? sizeof(float) : 0)));
     while (y.sets > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.sets--;
     while (y.units > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])

@@ -151,8 +151,8 @@ static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((in
 
 static void forward_of(queue *q, layer_bench *y, int level, int weights, int saved)
 {
-    block_context c = context_of(y, q);
-    layer_forward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->out);
+    block_context ctx = context_of(y, q);
+    layer_forward(&ctx, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->out);
 }
 
 static void forward(queue *q, void *arg, int level, int turn)
@@ -179,15 +179,15 @@ static void forward_alone(queue *q, void *arg, int level, int turn)
 static void recompute(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    block_context c = context_of(y, q);
+    block_context ctx = context_of(y, q);
     const int set = set_of(y, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
-    layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
+    layer_recompute(&ctx, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
 static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums, bool first)
 {
-    block_context c = context_of(y, q);
-    layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
+    block_context ctx = context_of(y, q);
+    layer_backward(&ctx, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
 }
 
 /* Levels below SAVE_ALL recompute within backward. */
@@ -449,11 +449,11 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     int failed = attention_of(b, y, &few_ran, seconds / 16, e);
     part few = part_of(y, &few_ran), few_whole = part_of(y, &whole);
     int64_t rows = rows_that_fit(y, b, full->unit_rows);
-    step_shape s = shape_cut(full, rows);
-    for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
+    step_shape shape = shape_cut(full, rows);
+    for (; shape.unit_rows > few_rows && row_s * (double)shape.unit_rows > seconds; shape = shape_cut(full, rows))
         rows /= 2;
     /* On a GPU, the first run loads kernels and the library chooses them; and the time of few rows says little about that of many. */
-    const bool warm = device_is_gpu(b->r->device) || row_s * (double)s.unit_rows * 4 < seconds;
+    const bool warm = device_is_gpu(b->r->device) || row_s * (double)shape.unit_rows * 4 < seconds;
     if (!failed)
         failed = run(y, b, rows, false, warm, 1, seconds, e);
     bool shorter = !failed && y->shape.seq_len < full->seq_len;

@@ -45,11 +45,11 @@ static void host_layout(area *a, void *arg)
 
 static bool fits(links *x)
 {
-    const profile_request *r = x->b->r;
+    const profile_request *req = x->b->r;
     const uint64_t check = 2 * (x->most < CHECK_BYTES ? x->most : CHECK_BYTES);
-    return area_bytes(x->b, device_layout, x) <= r->budget[TIER_DEVICE] && check <= r->budget[TIER_DEVICE] &&
-           (!r->host_tier || area_bytes(x->b, host_layout, x) <= r->budget[TIER_HOST]) &&
-           (!has_disk(x) || x->span <= r->budget[TIER_DISK]);
+    return area_bytes(x->b, device_layout, x) <= req->budget[TIER_DEVICE] && check <= req->budget[TIER_DEVICE] &&
+           (!req->host_tier || area_bytes(x->b, host_layout, x) <= req->budget[TIER_HOST]) &&
+           (!has_disk(x) || x->span <= req->budget[TIER_DISK]);
 }
 
 static int64_t right_side_bytes(const links *x)
@@ -81,21 +81,21 @@ static bool shrink(links *x)
  * stays in the cache would not be slowed down by a disk that writes to memory. */
 static void choose_sizes(links *x)
 {
-    const profile_request *r = x->b->r;
-    const bool gpu = device_is_gpu(r->device); /* its matmul must take longer than its launch */
-    const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
-    x->most = links_bytes(r->model);
-    while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
+    const profile_request *req = x->b->r;
+    const bool gpu = device_is_gpu(req->device); /* its matmul must take longer than its launch */
+    const int64_t elements = rates_elements(req->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
+    x->most = links_bytes(req->model);
+    while (has_disk(x) && x->most > req->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;
     x->room = 4 * x->most;
-    x->span = links_file_bytes(r->model);
-    while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
+    x->span = links_file_bytes(req->model);
+    while (has_disk(x) && x->span > req->budget[TIER_DISK] && x->span > x->most)
         x->span /= 2;
-    x->timed_matmul = (timed_matmul){.shape = r->shape, .rows = gpu ? 2048 : timed_matmul_rows(r), .k = k};
-    const int64_t enough = TIMED_MATMUL_BYTES / right_side_bytes(x), all = r->model->parameters / (k * k);
+    x->timed_matmul = (timed_matmul){.shape = req->shape, .rows = gpu ? 2048 : timed_matmul_rows(req), .k = k};
+    const int64_t enough = TIMED_MATMUL_BYTES / right_side_bytes(x), all = req->model->parameters / (k * k);
     x->timed_matmul.sets = all < 1 ? 1 : all < enough ? all : enough;
     for (int i = 0; i < 2; i++)
-        x->update[i] = (region){.shape = r->shape, .elements = elements};
+        x->update[i] = (region){.shape = req->shape, .elements = elements};
     while (!fits(x) && shrink(x)) {}
 }
 
@@ -110,12 +110,12 @@ uint64_t links_memory(bench *b)
 
 static int open_memory(links *x, pt_error *e)
 {
-    const profile_request *r = x->b->r;
+    const profile_request *req = x->b->r;
     choose_sizes(x);
     int failed = area_open(x->b, TIER_DEVICE, &x->device, "transfers", device_layout, x, e);
-    if (!failed && r->host_tier)
+    if (!failed && req->host_tier)
         failed = area_open(x->b, TIER_HOST, &x->host, "transfers", host_layout, x, e);
-    if (!r->host_tier)
+    if (!req->host_tier)
         x->k = x->d;
     return failed;
 }
@@ -134,9 +134,9 @@ static int open_file(links *x, pt_error *e)
 
 static int open_queue(links *x, cost_class class, pt_error *e)
 {
-    const profile_request *r = x->b->r;
-    device *d = class == COST_TO_DEVICE || class == COST_FROM_DEVICE ? r->device : r->host;
-    int threads = class == COST_HOST ? host_queue_threads(r->device, r->host, r->threads) : 1;
+    const profile_request *req = x->b->r;
+    device *d = class == COST_TO_DEVICE || class == COST_FROM_DEVICE ? req->device : req->host;
+    int threads = class == COST_HOST ? host_queue_threads(req->device, req->host, req->threads) : 1;
     return bench_queue(x->b, d, cost_class_names[class], threads, &x->queues[class], e);
 }
 
@@ -193,12 +193,12 @@ void links_set_disk(links *x, uint64_t span, bool apart)
 }
 
 /* The predicted seconds of the next size. */
-static double next_size_s(const cost_curve *c) { return c->n ? c->ns[c->n - 1] * 4e-9 : 0; }
+static double next_size_s(const cost_curve *curve) { return curve->n ? curve->ns[curve->n - 1] * 4e-9 : 0; }
 
-static bool ends_here(const cost_curve *c, double seconds)
+static bool ends_here(const cost_curve *curve, double seconds)
 {
     enum { POINTS_LEAST = 3 };
-    return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
+    return curve->n >= POINTS_LEAST && next_size_s(curve) > seconds;
 }
 
 /* Writes the file's blocks up to `to` once. Stops after moment_s, but not before `least`. */
@@ -273,34 +273,34 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
     return 0;
 }
 
-static int measure_curves(links *x, costs *c, pt_error *e)
+static int measure_curves(links *x, costs *costs, pt_error *e)
 {
-    double seconds = seconds_of(x->most), *spread = &c->curves_spread;
+    double seconds = seconds_of(x->most), *spread = &costs->curves_spread;
     int failed = 0;
     links_set_copies(x, false);
     links_set_disk(x, x->span, false);
     if (x->b->r->host_tier)
-        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, spread, e);
+        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &costs->to_device, spread, e);
     if (!failed && x->b->r->host_tier)
-        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &c->from_device, spread, e);
+        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &costs->from_device, spread, e);
     bench_progress(x->b, "measuring the disk", 0, 1);
     if (!failed && x->file)
         failed = write_large(x, e);
     if (!failed && x->file)
-        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, spread, e);
+        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &costs->write, spread, e);
     if (failed || !x->file)
         return failed;
     links_set_disk(x, x->written, false);
-    return measure_sizes(x, COST_READ, (uint64_t)c->write.amount[c->write.n - 1], seconds, &c->read, spread, e);
+    return measure_sizes(x, COST_READ, (uint64_t)costs->write.amount[costs->write.n - 1], seconds, &costs->read, spread, e);
 }
 
 /* Does the curve reach as far as if it were measured again? */
-static bool curve_suffices(const cost_curve *c, uint64_t most, double seconds)
+static bool curve_suffices(const cost_curve *curve, uint64_t most, double seconds)
 {
-    return c->n && (c->amount[c->n - 1] >= (double)most || ends_here(c, seconds));
+    return curve->n && (curve->amount[curve->n - 1] >= (double)most || ends_here(curve, seconds));
 }
 
-bool links_suffice(bench *b, const costs *c)
+bool links_suffice(bench *b, const costs *costs)
 {
     links x = {.b = b};
     if (!b->r->transfers)
@@ -308,21 +308,22 @@ bool links_suffice(bench *b, const costs *c)
     choose_sizes(&x);
     const double seconds = seconds_of(x.most);
     bool copies = !b->r->host_tier ||
-                  (curve_suffices(&c->to_device, x.most, seconds / 2) && curve_suffices(&c->from_device, x.most, seconds / 2));
+                  (curve_suffices(&costs->to_device, x.most, seconds / 2) && curve_suffices(&costs->from_device, x.most, seconds / 2));
     if (!copies || !has_disk(&x))
         return copies;
-    return curve_suffices(&c->write, x.most, seconds) && curve_suffices(&c->read, (uint64_t)c->write.amount[c->write.n - 1], seconds);
+    return curve_suffices(&costs->write, x.most, seconds) &&
+           curve_suffices(&costs->read, (uint64_t)costs->write.amount[costs->write.n - 1], seconds);
 }
 
-int measure_links(bench *b, costs *c, pt_error *e)
+int measure_links(bench *b, costs *costs, pt_error *e)
 {
     links x;
     bench_progress(b, "measuring transfers", 0, 1);
     int failed = links_open(&x, b, e);
     if (!failed)
-        failed = measure_curves(&x, c, e);
+        failed = measure_curves(&x, costs, e);
     if (!failed)
-        failed = measure_contention(&x, c, e);
+        failed = measure_contention(&x, costs, e);
     links_close(&x);
     return failed;
 }

@@ -11,14 +11,14 @@
 enum { COLS = 1024, LAYER_ACCUMULATORS = 2 * RATES_LEAST << 10 };
 _Static_assert(RATES_LARGEST <= (int64_t)RATES_LEAST << 2 * (COST_POINTS - 1), "a curve has room for all amounts");
 
-void curve_add(cost_curve *c, double amount, double ns)
+void curve_add(cost_curve *curve, double amount, double ns)
 {
-    if (c->n == COST_POINTS || (c->n && amount <= c->amount[c->n - 1]))
+    if (curve->n == COST_POINTS || (curve->n && amount <= curve->amount[curve->n - 1]))
         return;
-    c->amount[c->n] = amount;
-    c->ns[c->n++] = ns;
-    for (int i = c->n - 1; i > 0 && c->ns[i - 1] > c->ns[i]; i--)
-        c->ns[i - 1] = c->ns[i];
+    curve->amount[curve->n] = amount;
+    curve->ns[curve->n++] = ns;
+    for (int i = curve->n - 1; i > 0 && curve->ns[i - 1] > curve->ns[i]; i--)
+        curve->ns[i - 1] = curve->ns[i];
 }
 
 /* The first of the `n` elements that run number `turn` uses. The region is a multiple of n. */
@@ -52,10 +52,10 @@ static void take_slabs(area *a, region *y)
     const update_rule *r = shape_optimizer(y->shape)->rules[0];
     y->sums = NULL;
     for (int i = 0; i < rule_slabs(r); i++) {
-        const slab *s = &r->slabs[i];
-        const uint64_t bytes = (uint64_t)slab_entries(s, y->elements) * dtype_bytes(s->type);
-        y->slab[i] = area_take(a, bytes, s->type != PT_F32 ? PATTERN_VALUES : i % 2 ? PATTERN_SQUARES : PATTERN_SMALL);
-        if (!y->sums && s->type == PT_F32 && s->values == 1)
+        const slab *slab = &r->slabs[i];
+        const uint64_t bytes = (uint64_t)slab_entries(slab, y->elements) * dtype_bytes(slab->type);
+        y->slab[i] = area_take(a, bytes, slab->type != PT_F32 ? PATTERN_VALUES : i % 2 ? PATTERN_SQUARES : PATTERN_SMALL);
+        if (!y->sums && slab->type == PT_F32 && slab->values == 1)
             y->sums = y->slab[i];
     }
     if (!y->sums)
@@ -165,26 +165,26 @@ static int more_threads(int n, int all, int taken)
 }
 
 /* Measures updates with 1, 2, 4 ... and all threads, because memory bandwidth may not suffice for all. */
-static int measure_threads(bench *b, region *y, double seconds, profile_result *p, pt_error *e)
+static int measure_threads(bench *b, region *y, double seconds, profile_result *result, pt_error *e)
 {
-    const profile_request *r = b->r;
-    const int all = r->device == r->host && r->threads ? r->threads : r->host->info.threads;
+    const profile_request *req = b->r;
+    const int all = req->device == req->host && req->threads ? req->threads : req->host->info.threads;
     int failed = 0;
-    p->threads_n = 0;
-    for (int n = 1; n <= all && !failed; n = more_threads(n, all, p->threads_n)) {
-        failed = measure_by(b, n, y, seconds, &p->threads[p->threads_n], e);
-        p->threads_n++;
+    result->threads_n = 0;
+    for (int n = 1; n <= all && !failed; n = more_threads(n, all, result->threads_n)) {
+        failed = measure_by(b, n, y, seconds, &result->threads[result->threads_n], e);
+        result->threads_n++;
     }
     return failed;
 }
 
-static bool reaches(const cost_curve *c, int64_t elements) { return c->n && c->amount[c->n - 1] >= (double)elements; }
+static bool reaches(const cost_curve *curve, int64_t elements) { return curve->n && curve->amount[curve->n - 1] >= (double)elements; }
 
-bool rates_suffice(bench *b, const costs *c)
+bool rates_suffice(bench *b, const costs *costs)
 {
     const int64_t elements = region_that_fits(b, TIER_DEVICE).elements;
-    return reaches(&c->finish, elements) && reaches(&c->update_device, elements) &&
-           (!b->r->host_tier || reaches(&c->update_host, region_that_fits(b, TIER_HOST).elements));
+    return reaches(&costs->finish, elements) && reaches(&costs->update_device, elements) &&
+           (!b->r->host_tier || reaches(&costs->update_host, region_that_fits(b, TIER_HOST).elements));
 }
 
 static int check_on(bench *b, tier t, queue *q, int64_t elements, double *ns, pt_error *e)
@@ -256,26 +256,26 @@ static int measure_task(bench *b, double *ns, pt_error *e)
 /* ---- together ---- */
 
 /* Gradients come last, because accumulators may overwrite the first moments. */
-static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_error *e)
+static int measure_device_rates(bench *b, double seconds, profile_result *result, pt_error *e)
 {
-    costs *c = &p->costs;
+    costs *costs = &result->costs;
     region y;
     area a;
     int failed = region_open(b, TIER_DEVICE, &y, &a, e);
     if (failed)
         return failed;
-    failed = measure_amounts(b->compute, &y, NULL, update_run, seconds * 3, &c->update_device, &c->curves_spread, e);
+    failed = measure_amounts(b->compute, &y, NULL, update_run, seconds * 3, &costs->update_device, &costs->curves_spread, e);
     if (!failed && b->r->device == b->r->host)
-        failed = measure_threads(b, &y, seconds / 2, p, e);
+        failed = measure_threads(b, &y, seconds / 2, result, e);
     if (!failed)
-        failed = measure_amounts(b->compute, &y, fresh_accumulators, finish, seconds * 2, &c->finish, &c->curves_spread, e);
+        failed = measure_amounts(b->compute, &y, fresh_accumulators, finish, seconds * 2, &costs->finish, &costs->curves_spread, e);
     area_close(&a);
     return failed;
 }
 
-static int measure_host_rates(bench *b, double seconds, profile_result *p, pt_error *e)
+static int measure_host_rates(bench *b, double seconds, profile_result *result, pt_error *e)
 {
-    costs *c = &p->costs;
+    costs *costs = &result->costs;
     region y;
     area a;
     queue *q;
@@ -284,24 +284,24 @@ static int measure_host_rates(bench *b, double seconds, profile_result *p, pt_er
         return failed;
     failed = region_open(b, TIER_HOST, &y, &a, e);
     if (!failed) {
-        failed = measure_amounts(q, &y, NULL, update_run, seconds * 3, &c->update_host, &c->curves_spread, e);
+        failed = measure_amounts(q, &y, NULL, update_run, seconds * 3, &costs->update_host, &costs->curves_spread, e);
         if (!failed && b->r->device != b->r->host)
-            failed = measure_threads(b, &y, seconds / 2, p, e);
+            failed = measure_threads(b, &y, seconds / 2, result, e);
         area_close(&a);
     }
     b->r->host->table->queue_close(q);
     return failed;
 }
 
-int measure_rates(bench *b, profile_result *p, pt_error *e)
+int measure_rates(bench *b, profile_result *result, pt_error *e)
 {
     const double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
     bench_progress(b, "measuring the optimizer", 0, 1);
-    p->costs.curves_spread = 0;
-    int failed = measure_device_rates(b, seconds, p, e);
+    result->costs.curves_spread = 0;
+    int failed = measure_device_rates(b, seconds, result, e);
     if (!failed && b->r->host_tier)
-        failed = measure_host_rates(b, seconds, p, e);
-    return failed ? failed : measure_task(b, &p->costs.task_ns, e);
+        failed = measure_host_rates(b, seconds, result, e);
+    return failed ? failed : measure_task(b, &result->costs.task_ns, e);
 }
 
 /* ---- arithmetic ---- */

@@ -23,8 +23,8 @@ static void whole_layout(area *a, void *arg)
     y->update.lo = type == PT_BF16 ? area_take(a, n * sizeof(uint16_t), PATTERN_VALUES) : NULL;
     y->update.g = area_take(a, bytes, PATTERN_GRADIENTS);
     for (int i = 0; i < rule_slabs(y->rule); i++) {
-        const slab *s = &y->rule->slabs[i];
-        y->update.slab[i] = area_take(a, (uint64_t)slab_of_param(s, &y->param) * dtype_bytes(s->type), PATTERN_SMALL);
+        const slab *slab = &y->rule->slabs[i];
+        y->update.slab[i] = area_take(a, (uint64_t)slab_of_param(slab, &y->param) * dtype_bytes(slab->type), PATTERN_SMALL);
     }
     y->update.workspace = area_take(a, rule_workspace(y->rule, &y->param), PATTERN_NONE);
 }
@@ -121,17 +121,17 @@ static int measure_on(bench *b, tier t, queue *q, double flops_per_ns, double se
     return failed;
 }
 
-int measure_whole(bench *b, double flops_per_ns, double seconds, costs *c, pt_error *e)
+int measure_whole(bench *b, double flops_per_ns, double seconds, costs *costs, pt_error *e)
 {
     queue *q;
-    int failed = measure_on(b, TIER_DEVICE, b->compute, flops_per_ns, seconds, &c->whole_device, e);
-    c->whole_host.n = 0;
-    if (failed || !b->r->host_tier || device_is_gpu(b->r->device) || !c->whole_device.n)
+    int failed = measure_on(b, TIER_DEVICE, b->compute, flops_per_ns, seconds, &costs->whole_device, e);
+    costs->whole_host.n = 0;
+    if (failed || !b->r->host_tier || device_is_gpu(b->r->device) || !costs->whole_device.n)
         return failed;
     failed = open_host_queue(b, &q, e);
     if (failed)
         return failed;
-    failed = measure_on(b, TIER_HOST, q, flops_per_ns / b->compute->threads, seconds, &c->whole_host, e);
+    failed = measure_on(b, TIER_HOST, q, flops_per_ns / b->compute->threads, seconds, &costs->whole_host, e);
     b->r->host->table->queue_close(q);
     return failed;
 }

@@ -21,8 +21,8 @@ typedef struct checked {
     int (*run)(bench *b, int64_t amount, double *ns, pt_error *e);
 } checked;
 
-static bool has_host(const profile_request *r) { return r->host_tier; }
-static bool has_copies(const profile_request *r) { return r->host_tier && r->transfers; }
+static bool has_host(const profile_request *req) { return req->host_tier; }
+static bool has_copies(const profile_request *req) { return req->host_tier && req->transfers; }
 
 static const checked checks[] = {
     {PROFILE_BLOCKS, "a layer's forward", offsetof(profile_result, layer), 1, NULL, check_layer},
@@ -36,7 +36,7 @@ static const checked checks[] = {
 enum { CHECKS = sizeof checks / sizeof *checks, TRIES = 3 };
 static const double same = 1.15; /* within the accuracy of a measurement */
 
-static profile_check *check_of(profile_result *p, const checked *c) { return (profile_check *)((char *)p + c->at); }
+static profile_check *check_of(profile_result *result, const checked *c) { return (profile_check *)((char *)result + c->at); }
 
 /* The ratio of the longer to the shorter time. */
 static double apart(double a, double b) { return a > 0 && b > 0 ? fmax(a / b, b / a) : INFINITY; }
@@ -58,23 +58,23 @@ static int try_check(bench *b, const checked *c, const profile_check *was, doubl
     return 0;
 }
 
-static void tell_apart(const profile_request *r, const char *what, double now_ns, double then_ns)
+static void tell_apart(const profile_request *req, const char *what, double now_ns, double then_ns)
 {
     char sentence[640];
-    if (!r->notice || !r->file)
+    if (!req->notice || !req->file)
         return;
     snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms when it was measured: predictions from this "
                                         "profile may be off by as much",
-             r->file, what, now_ns * 1e-6, then_ns * 1e-6);
-    r->notice(r->arg, sentence);
+             req->file, what, now_ns * 1e-6, then_ns * 1e-6);
+    req->notice(req->arg, sentence);
 }
 
 /* Repeats the checks of a part. PT_FAILED if a time differs from the record by a factor of more than `most`. */
-static int check_part(bench *b, profile_part part, profile_result *p, double most, pt_error *e)
+static int check_part(bench *b, profile_part part, profile_result *result, double most, pt_error *e)
 {
     for (int i = 0; i < CHECKS; i++) {
         const checked *c = &checks[i];
-        const profile_check *was = check_of(p, c);
+        const profile_check *was = check_of(result, c);
         double ns;
         if (c->part != part || !was->amount || (c->there && !c->there(b->r)))
             continue;
@@ -98,11 +98,11 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
 }
 
 /* Records the times of the checks with the given amounts, each the least of several runs, because one may be disturbed. */
-static int note_checks(bench *b, profile_part part, profile_result *p, pt_error *e)
+static int note_checks(bench *b, profile_part part, profile_result *result, pt_error *e)
 {
     int failed = 0;
     for (int i = 0; i < CHECKS && !failed; i++) {
-        profile_check *c = check_of(p, &checks[i]);
+        profile_check *c = check_of(result, &checks[i]);
         double took = INFINITY, least = INFINITY;
         if (checks[i].part != part || !c->amount)
             continue;
@@ -118,30 +118,30 @@ static int note_checks(bench *b, profile_part part, profile_result *p, pt_error 
 /* ---- parts ---- */
 
 /* The largest measured amount up to `most`, so that a check is quick. */
-static int64_t amount_of(const cost_curve *c, int64_t most)
+static int64_t amount_of(const cost_curve *curve, int64_t most)
 {
     int at = 0;
-    while (at + 1 < c->n && c->amount[at + 1] <= (double)most)
+    while (at + 1 < curve->n && curve->amount[at + 1] <= (double)most)
         at++;
-    return c->n ? (int64_t)c->amount[at] : 0;
+    return curve->n ? (int64_t)curve->amount[at] : 0;
 }
 
-static void choose_amounts(profile_result *p)
+static void choose_amounts(profile_result *result)
 {
-    const costs *c = &p->costs;
-    p->update.amount = amount_of(&c->update_device, CHECK_ELEMENTS);
-    p->update_host.amount = amount_of(&c->update_host, CHECK_ELEMENTS);
-    p->to_device.amount = amount_of(&c->to_device, CHECK_BYTES);
-    p->from_device.amount = amount_of(&c->from_device, CHECK_BYTES);
-    p->read.amount = amount_of(&c->read, CHECK_BYTES);
-    p->write.amount = amount_of(&c->write, CHECK_BYTES);
+    const costs *costs = &result->costs;
+    result->update.amount = amount_of(&costs->update_device, CHECK_ELEMENTS);
+    result->update_host.amount = amount_of(&costs->update_host, CHECK_ELEMENTS);
+    result->to_device.amount = amount_of(&costs->to_device, CHECK_BYTES);
+    result->from_device.amount = amount_of(&costs->from_device, CHECK_BYTES);
+    result->read.amount = amount_of(&costs->read, CHECK_BYTES);
+    result->write.amount = amount_of(&costs->write, CHECK_BYTES);
 }
 
 /* Rounds the costs as the file does, so that the file leads to the same plan. */
-static int settle(profile_part part, const profile_request *r, profile_result *p, pt_error *e)
+static int settle(profile_part part, const profile_request *req, profile_result *result, pt_error *e)
 {
-    char *text = profile_parts_to_json(1u << part, r, p);
-    int failed = text ? profile_parts_from_json(1u << part, "what was measured", text, strlen(text), r, p, e)
+    char *text = profile_parts_to_json(1u << part, req, result);
+    int failed = text ? profile_parts_from_json(1u << part, "what was measured", text, strlen(text), req, result, e)
                       : pt_fail(e, PT_FAILED, "out of memory");
     free(text);
     return failed;
@@ -160,79 +160,79 @@ static void reserve_memory(bench *b)
     bench_reserve(b, TIER_DEVICE, most, &e);
 }
 
-static int measure_machine(bench *b, profile_result *p, pt_error *e)
+static int measure_machine(bench *b, profile_result *result, pt_error *e)
 {
-    int failed = measure_rates(b, p, e);
+    int failed = measure_rates(b, result, e);
     if (!failed && b->r->transfers)
-        failed = measure_links(b, &p->costs, e);
+        failed = measure_links(b, &result->costs, e);
     if (!failed && b->r->transfers)
-        failed = measure_wake_latency(b, &p->costs.wake_latency, e);
-    choose_amounts(p);
+        failed = measure_wake_latency(b, &result->costs.wake_latency, e);
+    choose_amounts(result);
     return failed;
 }
 
 /* Adds the share of other programs to the uncertainty. */
-static void note_others(profile_part part, double share, profile_result *p)
+static void note_others(profile_part part, double share, profile_result *result)
 {
-    double *spread = part == PROFILE_BLOCKS ? &p->costs.spread : &p->costs.curves_spread;
-    p->others[part] = share;
+    double *spread = part == PROFILE_BLOCKS ? &result->costs.spread : &result->costs.curves_spread;
+    result->others[part] = share;
     if (share > PROFILE_DISTURBED)
         *spread = hypot(*spread, share);
 }
 
-static int measure_part(bench *b, profile_part part, profile_result *p, pt_error *e)
+static int measure_part(bench *b, profile_part part, profile_result *result, pt_error *e)
 {
     processor_time from, to;
     reserve_memory(b);
     int failed = processor_time_of(b->compute, &from, e);
     if (!failed && part == PROFILE_BLOCKS)
-        failed = measure_blocks(b, &p->costs, &p->layer.amount, e);
+        failed = measure_blocks(b, &result->costs, &result->layer.amount, e);
     else if (!failed)
-        failed = measure_machine(b, p, e);
+        failed = measure_machine(b, result, e);
     if (part == PROFILE_BLOCKS)
-        p->within_bytes = (int64_t)b->r->budget[TIER_DEVICE];
+        result->within_bytes = (int64_t)b->r->budget[TIER_DEVICE];
     if (!failed)
-        failed = note_checks(b, part, p, e);
+        failed = note_checks(b, part, result, e);
     if (!failed)
         failed = processor_time_of(b->compute, &to, e);
     if (failed)
         return failed;
-    note_others(part, processor_share_of_others(&from, &to), p);
-    p->measured_at = (int64_t)time(NULL);
-    return settle(part, b->r, p, e);
+    note_others(part, processor_share_of_others(&from, &to), result);
+    result->measured_at = (int64_t)time(NULL);
+    return settle(part, b->r, result, e);
 }
 
 /* Would this request's budgets allow larger amounts to be measured? */
-static bool suffices(bench *b, profile_part part, const profile_result *p)
+static bool suffices(bench *b, profile_part part, const profile_result *result)
 {
     if (part == PROFILE_BLOCKS)
-        return blocks_suffice(b, (uint64_t)p->within_bytes);
-    return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
+        return blocks_suffice(b, (uint64_t)result->within_bytes);
+    return rates_suffice(b, &result->costs) && links_suffice(b, &result->costs);
 }
 
 /* Uncertain times expire after an hour: something disturbed them, which the checks with few rows do not show. They do not expire at once,
  * or such a machine would be measured at every run. */
-static bool still_stands(profile_part part, const profile_result *p)
+static bool still_stands(profile_part part, const profile_result *result)
 {
     const double unsure = 0.1;
-    const int64_t age = (int64_t)time(NULL) - p->measured_at, hour = 3600;
-    return part != PROFILE_BLOCKS || p->costs.spread <= unsure || (age >= 0 && age < hour);
+    const int64_t age = (int64_t)time(NULL) - result->measured_at, hour = 3600;
+    return part != PROFILE_BLOCKS || result->costs.spread <= unsure || (age >= 0 && age < hour);
 }
 
 /* why: how much memory the measurement needs, and which option gives it. */
-static void tell_used(const profile_request *r, const char *why)
+static void tell_used(const profile_request *req, const char *why)
 {
     char sentence[640];
     snprintf(sentence, sizeof sentence, "%.500s; the earlier profile is used, though it may be off", why);
-    if (r->notice)
-        r->notice(r->arg, sentence);
+    if (req->notice)
+        req->notice(req->arg, sentence);
 }
 
-static void tell_others(const profile_request *r, const profile_result *p)
+static void tell_others(const profile_request *req, const profile_result *result)
 {
-    const double then = fmax(p->others[PROFILE_BLOCKS], p->others[PROFILE_MACHINE]);
+    const double then = fmax(result->others[PROFILE_BLOCKS], result->others[PROFILE_MACHINE]);
     char sentence[256];
-    if (!r->notice || fmax(then, p->others_now) <= PROFILE_DISTURBED)
+    if (!req->notice || fmax(then, result->others_now) <= PROFILE_DISTURBED)
         return;
     if (then > PROFILE_DISTURBED)
         snprintf(sentence, sizeof sentence,
@@ -241,8 +241,8 @@ static void tell_others(const profile_request *r, const profile_result *p)
     else
         snprintf(sentence, sizeof sentence,
                  "other programs keep the processors busy for %.0f%% of the time: steps take longer than predicted, because predictions "
-                 "assume an idle machine", 100 * p->others_now);
-    r->notice(r->arg, sentence);
+                 "assume an idle machine", 100 * result->others_now);
+    req->notice(req->arg, sentence);
 }
 
 static bool find_kept(bench *b, profile_part part, profile_result *kept)
@@ -250,7 +250,7 @@ static bool find_kept(bench *b, profile_part part, profile_result *kept)
     return !profile_cache_load(part, b->r, kept) && !profile_agrees(part, "kept", b->r, kept, NULL);
 }
 
-static bool is_disturbed(profile_part part, const profile_result *p) { return p->others[part] > PROFILE_DISTURBED; }
+static bool is_disturbed(profile_part part, const profile_result *result) { return result->others[part] > PROFILE_DISTURBED; }
 
 /* Can the kept part be used? Checks say little while other programs occupy the processors. */
 static bool serves(bench *b, profile_part part, profile_result *kept)
@@ -269,78 +269,78 @@ static bool serves(bench *b, profile_part part, profile_result *kept)
     return same_times || others > PROFILE_DISTURBED;
 }
 
-static void keep(bench *b, profile_part part, const profile_result *p)
+static void keep(bench *b, profile_part part, const profile_result *result)
 {
-    profile_result kept = *p;
-    if (!is_disturbed(part, p) || !find_kept(b, part, &kept) || is_disturbed(part, &kept) || !suffices(b, part, &kept))
-        profile_cache_store(part, b->r, p);
+    profile_result kept = *result;
+    if (!is_disturbed(part, result) || !find_kept(b, part, &kept) || is_disturbed(part, &kept) || !suffices(b, part, &kept))
+        profile_cache_store(part, b->r, result);
 }
 
-static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
+static int get_part(bench *b, profile_part part, profile_result *result, pt_error *e)
 {
-    profile_result kept = *p;
+    profile_result kept = *result;
     const bool found = !b->r->fresh && find_kept(b, part, &kept);
     if (found && serves(b, part, &kept)) {
-        *p = kept;
+        *result = kept;
         return 0;
     }
-    p->cached = false;
+    result->cached = false;
     pt_error own = {0};
-    int failed = measure_part(b, part, p, &own);
+    int failed = measure_part(b, part, result, &own);
     if (failed == PT_DOES_NOT_FIT && found) { /* the budgets were larger then, and the kept times are better than none */
         tell_used(b->r, own.text);
-        *p = kept;
+        *result = kept;
         return 0;
     }
     if (!failed)
-        keep(b, part, p);
+        keep(b, part, result);
     return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 
 /* ---- whole profiles ---- */
 
 /* Ranks that take turns on their processors hold each other up, now or when they measured. */
-static int get_file(bench *b, profile_result *p, pt_error *e)
+static int get_file(bench *b, profile_result *result, pt_error *e)
 {
     const double most = 2 * bench_crowding(b);
-    int failed = profile_read(b->r->file, b->r, p, e);
+    int failed = profile_read(b->r->file, b->r, result, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
-        failed = profile_agrees((profile_part)part, b->r->file, b->r, p, e);
+        failed = profile_agrees((profile_part)part, b->r->file, b->r, result, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
-        failed = check_part(b, (profile_part)part, p, most, e);
+        failed = check_part(b, (profile_part)part, result, most, e);
     return failed;
 }
 
-static int get_measured(bench *b, profile_result *p, pt_error *e)
+static int get_measured(bench *b, profile_result *result, pt_error *e)
 {
-    *p = (profile_result){.cached = true};
-    costs_init(&p->costs);
-    int failed = get_part(b, PROFILE_MACHINE, p, e);
+    *result = (profile_result){.cached = true};
+    costs_init(&result->costs);
+    int failed = get_part(b, PROFILE_MACHINE, result, e);
     if (!failed)
-        failed = get_part(b, PROFILE_BLOCKS, p, e);
+        failed = get_part(b, PROFILE_BLOCKS, result, e);
     if (!failed)
-        tell_others(b->r, p);
+        tell_others(b->r, result);
     return failed;
 }
 
-static void name_it(const profile_request *r, profile_result *p)
+static void name_it(const profile_request *req, profile_result *result)
 {
-    json_t *made_for = profile_made_for(PROFILE_BLOCKS, r);
-    profile_fingerprint(made_for, p->fingerprint);
+    json_t *made_for = profile_made_for(PROFILE_BLOCKS, req);
+    profile_fingerprint(made_for, result->fingerprint);
     json_decref(made_for);
 }
 
-int profile_get(const profile_request *r, profile_result *out, pt_error *e)
+int profile_get(const profile_request *req, profile_result *out, pt_error *e)
 {
     bench b;
     double start = clock_s();
-    int failed = bench_open(&b, r, e);
+    int failed = bench_open(&b, req, e);
     if (failed)
         return failed;
-    failed = r->file ? get_file(&b, out, e) : get_measured(&b, out, e);
+    failed = req->file ? get_file(&b, out, e) : get_measured(&b, out, e);
     memcpy(out->needs, b.needs, sizeof out->needs);
     bench_close(&b);
-    name_it(r, out);
+    name_it(req, out);
     out->seconds = clock_s() - start;
     return failed;
 }

@@ -23,6 +23,6 @@
 /* PT_DOES_NOT_FIT: a block exceeds the budget. PT_FAILED: `file` was made for something else, its costs disagree with its own checks, or a
  * check differs from the record by a factor of more than 2 (disk writes: 4). Differences of more than 15% give a notice. Checks that do not
  * fit the budgets are skipped. */
-int profile_get(const profile_request *r, profile_result *out, pt_error *e);
+int profile_get(const profile_request *req, profile_result *out, pt_error *e);
 
 #endif

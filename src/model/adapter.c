@@ -63,8 +63,8 @@ static bool is_of_experts(const param *base) { return base->role == PARAM_EXPERT
 /* How Transformers names the parameter of all experts, whatever names the files have. */
 static const char *parameter_pattern(const model *m, param_role base)
 {
-    const architecture *a = architecture_find(m->config.model_type);
-    return a->fused && a->fused[base][0] ? a->fused[base][0] : a->names[base][0];
+    const architecture *arch = architecture_find(m->config.model_type);
+    return arch->fused && arch->fused[base][0] ? arch->fused[base][0] : arch->names[base][0];
 }
 
 void adapter_parameter_name(const model *m, param_role base, char out[MODEL_NAME])
@@ -115,10 +115,10 @@ bool adapter_name_ends(const char *module, const char *target)
 static const param *matrix_of(const model *m, int block, int matrix)
 {
     static const param_role mlp[] = {PARAM_UP, PARAM_DOWN, PARAM_SHARED_UP, PARAM_SHARED_DOWN};
-    const architecture *a = architecture_find(m->config.model_type);
-    bool without = a->mix_out_kept && roles[matrix].base == PARAM_MIX_OUT;
+    const architecture *arch = architecture_find(m->config.model_type);
+    bool without = arch->mix_out_kept && roles[matrix].base == PARAM_MIX_OUT;
     for (size_t i = 0; i < sizeof mlp / sizeof *mlp; i++)
-        without = without || (a->mlp_means_experts && roles[matrix].base == mlp[i]);
+        without = without || (arch->mlp_means_experts && roles[matrix].base == mlp[i]);
     return without ? NULL : block_param(m, &m->blocks[block], roles[matrix].base);
 }
 
@@ -143,8 +143,8 @@ int adapter_most_parts(const model *m, int matrix) { return parts_of(example_of(
  * that names modules does not mean parameters. */
 static bool has_two_names(const model *m, int matrix)
 {
-    const architecture *a = architecture_find(m->config.model_type);
-    return a->shared && a->shared[roles[matrix].base][0];
+    const architecture *arch = architecture_find(m->config.model_type);
+    return arch->shared && arch->shared[roles[matrix].base][0];
 }
 
 void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME])

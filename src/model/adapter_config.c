@@ -30,7 +30,7 @@ static const struct { const char *name; key_type type; } known_keys[] = {
     {"fan_in_fan_out", FLAG}, {"megatron_core", TEXT}, {"qalora_group_size", ANY}, {"ensure_weight_tying", FLAG}, {"runtime_config", ANY},
     {"ephemeral_gpu_offload", FLAG}};
 
-static int check_known(const json_source *s, const char *key, bool *known, pt_error *e)
+static int check_known(const json_source *src, const char *key, bool *known, pt_error *e)
 {
     const char *text;
     bool flag;
@@ -41,8 +41,8 @@ static int check_known(const json_source *s, const char *key, bool *known, pt_er
         type = known_keys[i].type;
     }
     if (*known && type == TEXT)
-        return json_get_string(s, key, JSON_OPTIONAL, &text, e);
-    return *known && type == FLAG ? json_get_bool(s, key, JSON_OPTIONAL, &flag, e) : 0;
+        return json_get_string(src, key, JSON_OPTIONAL, &text, e);
+    return *known && type == FLAG ? json_get_bool(src, key, JSON_OPTIONAL, &flag, e) : 0;
 }
 
 static bool is_neutral(const json_t *value)
@@ -51,32 +51,32 @@ static bool is_neutral(const json_t *value)
            (json_is_array(value) && !json_array_size(value)) || (json_is_string(value) && !json_string_length(value));
 }
 
-static int refuse_key(const json_source *s, const char *key, const char *mend, pt_error *e)
+static int refuse_key(const json_source *src, const char *key, const char *mend, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is not supported by protrain: %s", s->where, key, mend);
+    return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is not supported by protrain: %s", src->where, key, mend);
 }
 
-static int check_keys(const json_source *s, pt_error *e)
+static int check_keys(const json_source *src, pt_error *e)
 {
     static const char merge[] = "merge the adapter into the base model with PEFT's merge_and_unload first";
     const char *key;
     json_t *value;
     bool known;
-    json_object_foreach(s->object, key, value) {
-        int failed = check_known(s, key, &known, e);
+    json_object_foreach(src->object, key, value) {
+        int failed = check_known(src, key, &known, e);
         if (!failed && !known && !is_neutral(value))
-            failed = refuse_key(s, key, merge, e);
+            failed = refuse_key(src, key, merge, e);
         if (failed)
             return failed;
     }
-    return adapter_targets_check(s, e);
+    return adapter_targets_check(src, e);
 }
 
 /* Initializations that also change the base's weights: the adapter does not fit the published base. */
-static int check_begin(const json_source *s, pt_error *e)
+static int check_begin(const json_source *src, pt_error *e)
 {
     static const char *const fine[] = {"gaussian", "eva", "orthogonal", "true", "false"};
-    const json_t *value = json_object_get(s->object, "init_lora_weights");
+    const json_t *value = json_object_get(src->object, "init_lora_weights");
     const char *text = json_string_value(value);
     bool is_fine = !text;
     for (size_t i = 0; i < sizeof fine / sizeof *fine && text; i++)
@@ -84,44 +84,44 @@ static int check_begin(const json_source *s, pt_error *e)
     return is_fine ? 0 : pt_fail(e, PT_FAILED,
                                  "%s: \"init_lora_weights\" is \"%.40s\", which also changed the base model's weights: convert the "
                                  "adapter to plain LoRA with PEFT (save_pretrained with path_initial_model_for_weight_conversion)",
-                                s->where, text);
+                                src->where, text);
 }
 
 /* ---- numbers ---- */
 
 typedef struct numbers { int64_t rank; double alpha, dropout; bool rslora, dora; } numbers;
 
-static int read_numbers(const json_source *s, void (*notice)(void *, const char *), void *arg, numbers *n, pt_error *e)
+static int read_numbers(const json_source *src, void (*notice)(void *, const char *), void *arg, numbers *n, pt_error *e)
 {
     const char *type = NULL, *bias = "none";
     *n = (numbers){.rank = 8, .alpha = 8};
-    int failed = json_get_string(s, "peft_type", JSON_REQUIRED, &type, e);
+    int failed = json_get_string(src, "peft_type", JSON_REQUIRED, &type, e);
     if (!failed && strcmp(type, "LORA"))
-        failed = pt_fail(e, PT_FAILED, "%s: \"peft_type\" is \"%.40s\", but only LORA is supported", s->where, type);
+        failed = pt_fail(e, PT_FAILED, "%s: \"peft_type\" is \"%.40s\", but only LORA is supported", src->where, type);
     if (!failed)
-        failed = check_keys(s, e);
+        failed = check_keys(src, e);
     if (!failed)
-        failed = check_begin(s, e);
+        failed = check_begin(src, e);
     if (!failed)
-        failed = adapter_patterns_check(s, e);
+        failed = adapter_patterns_check(src, e);
     if (!failed)
-        failed = json_get_int(s, "r", JSON_OPTIONAL, 1, ADAPTER_MAX_RANK, &n->rank, e);
+        failed = json_get_int(src, "r", JSON_OPTIONAL, 1, ADAPTER_MAX_RANK, &n->rank, e);
     if (!failed)
-        failed = json_get_double(s, "lora_alpha", JSON_OPTIONAL, ADAPTER_LEAST_ALPHA, ADAPTER_MOST_ALPHA, &n->alpha, e);
+        failed = json_get_double(src, "lora_alpha", JSON_OPTIONAL, ADAPTER_LEAST_ALPHA, ADAPTER_MOST_ALPHA, &n->alpha, e);
     if (!failed)
-        failed = json_get_bool(s, "use_rslora", JSON_OPTIONAL, &n->rslora, e);
+        failed = json_get_bool(src, "use_rslora", JSON_OPTIONAL, &n->rslora, e);
     if (!failed)
-        failed = json_get_bool(s, "use_dora", JSON_OPTIONAL, &n->dora, e);
+        failed = json_get_bool(src, "use_dora", JSON_OPTIONAL, &n->dora, e);
     if (!failed)
-        failed = json_get_double(s, "lora_dropout", JSON_OPTIONAL, 0, ADAPTER_MOST_DROPOUT, &n->dropout, e);
+        failed = json_get_double(src, "lora_dropout", JSON_OPTIONAL, 0, ADAPTER_MOST_DROPOUT, &n->dropout, e);
     if (!failed)
-        failed = json_get_string(s, "bias", JSON_OPTIONAL, &bias, e);
+        failed = json_get_string(src, "bias", JSON_OPTIONAL, &bias, e);
     if (!failed && strcmp(bias, "none"))
-        failed = refuse_key(s, "bias",
+        failed = refuse_key(src, "bias",
                             "such adapters also train biases; merge the adapter into the base model with PEFT's merge_and_unload first", e);
     if (!failed && n->dropout > 0 && n->dora && notice) {
         char sentence[700];
-        snprintf(sentence, sizeof sentence, "%s: lora_dropout is %g, but dropout is not applied with DoRA", s->where, n->dropout);
+        snprintf(sentence, sizeof sentence, "%s: lora_dropout is %g, but dropout is not applied with DoRA", src->where, n->dropout);
         notice(arg, sentence);
     }
     return failed;
@@ -129,17 +129,16 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
 
 /* ---- tensors ---- */
 
-static int shape_error(const safetensors *st, const safetensors_tensor *t, int64_t rows, int64_t cols, const char *mend, pt_error *e)
+static int shape_error(const safetensors *st, const safetensors_tensor *tensor, int64_t rows, int64_t cols, const char *mend, pt_error *e)
 {
     return pt_fail(e, PT_FAILED, "%s: tensor \"%.150s\" has %lld rows of %lld values, but %lld rows of %lld are needed: %s",
-                   safetensors_path(st, t), t->name,
-                   t->rank > 0 ? (long long)t->shape[0] : 1LL, t->rank > 1 ? (long long)t->shape[1] : 1LL, (long long)rows,
-                   (long long)cols, mend);
+                   safetensors_path(st, tensor), tensor->name, tensor->rank > 0 ? (long long)tensor->shape[0] : 1LL,
+                   tensor->rank > 1 ? (long long)tensor->shape[1] : 1LL, (long long)rows, (long long)cols, mend);
 }
 
-static bool has_shape(const safetensors_tensor *t, int64_t rows, int64_t cols)
+static bool has_shape(const safetensors_tensor *tensor, int64_t rows, int64_t cols)
 {
-    return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
+    return tensor->rank == 2 && tensor->shape[0] == rows && tensor->shape[1] == cols;
 }
 
 static const safetensors_tensor *find(const model *m, const safetensors *st, const char *module, const char *what)
@@ -374,15 +373,15 @@ static const safetensors_tensor *find_wrapped(const reader *r, const char *name,
     return weights_find_adapter(r->m, r->st, wrapped);
 }
 
-static bool is_whole_tensor(const reader *r, const safetensors_tensor *t)
+static bool is_whole_tensor(const reader *r, const safetensors_tensor *tensor)
 {
     bool is = false;
     for (int i = 0; i < r->m->params_n; i++)
         for (int k = 0; k < r->m->params[i].parts && r->m->params[i].whole; k++) {
             const char *name = r->m->params[i].part[k].name;
-            is = is || weights_find_adapter(r->m, r->st, name) == t;
+            is = is || weights_find_adapter(r->m, r->st, name) == tensor;
             for (int w = 0; w < WRAPPED; w++)
-                is = is || find_wrapped(r, name, w) == t;
+                is = is || find_wrapped(r, name, w) == tensor;
         }
     return is;
 }
@@ -447,29 +446,29 @@ static int read_whole(reader *r)
 static int refuse_tensor(const reader *r)
 {
     for (size_t i = 0; i < safetensors_count(r->st); i++) {
-        const safetensors_tensor *t = safetensors_at(r->st, i);
-        bool ours = is_whole_tensor(r, t) || t == tied_copy(r);
+        const safetensors_tensor *tensor = safetensors_at(r->st, i);
+        bool ours = is_whole_tensor(r, tensor) || tensor == tied_copy(r);
         for (int b = 1; b < r->m->blocks_n - 1 && !ours; b++)
             for (int k = 0; k < MODEL_MATRICES && !ours; k++) {
                 const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
                 for (int part = 0; part < adapter_parts(r->m, b, k) && !ours; part++) {
                     char module[MODEL_NAME];
                     adapter_owner_name(r->m, r->a, base, part, module);
-                    ours = r->a->of[b - 1][k][part].rank && (find(r->m, r->st, module, "lora_A.weight") == t ||
-                           find(r->m, r->st, module, "lora_B.weight") == t || (r->n.dora &&
-                                                                               find(r->m, r->st, module, "lora_magnitude_vector") == t));
+                    ours = r->a->of[b - 1][k][part].rank &&
+                           (find(r->m, r->st, module, "lora_A.weight") == tensor || find(r->m, r->st, module, "lora_B.weight") == tensor ||
+                            (r->n.dora && find(r->m, r->st, module, "lora_magnitude_vector") == tensor));
                 }
             }
-        if (!ours && !r->n.dora && strstr(t->name, ".lora_magnitude_vector"))
+        if (!ours && !r->n.dora && strstr(tensor->name, ".lora_magnitude_vector"))
             return pt_fail(r->e, PT_FAILED,
                            "%s: \"use_dora\" is false, but " ADAPTER_WEIGHTS " has magnitudes (\"%.150s\"): correct the key, or take "
                            "another copy of both files",
-                           r->config->where, t->name);
+                           r->config->where, tensor->name);
         if (!ours)
             return pt_fail(r->e, PT_FAILED,
                            "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layer%s: it is an adapter of "
                            "another model, or of a part that gets none here: the embedding, the head, or what reads images",
-                           safetensors_path(r->st, t), t->name, r->m->config.model_type, (long long)r->m->config.layers,
+                           safetensors_path(r->st, tensor), tensor->name, r->m->config.model_type, (long long)r->m->config.layers,
                            plural((uint64_t)r->m->config.layers));
     }
     return 0;
@@ -519,9 +518,9 @@ static model_changes changes_of(const model *m, const char *folder)
     safetensors *st = NULL;
     if (!path_is_folder(folder) || open_weights(folder, &st, NULL))
         return c;
-    const safetensors_tensor *t = weights_find_adapter(m, st, block_param(m, &m->blocks[0], PARAM_TOKENS)->part[0].name);
+    const safetensors_tensor *tensor = weights_find_adapter(m, st, block_param(m, &m->blocks[0], PARAM_TOKENS)->part[0].name);
     const safetensors_tensor *head = weights_find_adapter(m, st, SCORE_NAME);
-    c.vocab = t && t->rank == 2 && t->shape[0] <= VOCAB_MOST ? t->shape[0] : 0;
+    c.vocab = tensor && tensor->rank == 2 && tensor->shape[0] <= VOCAB_MOST ? tensor->shape[0] : 0;
     c.labels = head && head->rank == 2 && head->shape[0] <= MODEL_MAX_LABELS ? head->shape[0] : 0;
     safetensors_close(st);
     return c;
@@ -543,10 +542,10 @@ int model_open_beside(const char *path, const model_changes *c, const char *adap
     return model_open_changed(path, &changes, NULL, NULL, out, e); /* notices were already given */
 }
 
-static int attach(model *m, reader *r, const json_source *s)
+static int attach(model *m, reader *r, const json_source *src)
 {
     r->a->dora = r->n.dora;
-    r->a->config = json_deep_copy(s->object);
+    r->a->config = json_deep_copy(src->object);
     const double dropout = r->n.dora ? 0 : r->n.dropout;
     const int failed = adapters_attach(m, r->a, r->e);
     if (!failed)
@@ -564,7 +563,7 @@ void adapter_set_dropout(model *m, double dropout)
 int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const char *), void *arg, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     if (!path_is_folder(folder))
         return hub_fail_model(folder, "`adapter` must be a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, e);
     int failed = base_mark_check(folder, e);
@@ -574,12 +573,12 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
         failed = pt_fail(e, PT_FAILED, "%.400s does not exist: `adapter` must be a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS,
                          path);
     if (!failed)
-        failed = json_source_open(&s, path, e);
+        failed = json_source_open(&src, path, e);
     if (failed)
         return failed;
     safetensors *st = NULL;
-    reader r = {.m = m, .config = &s, .notice = notice, .arg = arg, .e = e};
-    failed = read_numbers(&s, notice, arg, &r.n, e);
+    reader r = {.m = m, .config = &src, .notice = notice, .arg = arg, .e = e};
+    failed = read_numbers(&src, notice, arg, &r.n, e);
     if (!failed)
         failed = open_weights(folder, &st, e);
     if (!failed)
@@ -590,21 +589,21 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
         if (failed)
             adapters_free(r.a);
         else
-            failed = attach(m, &r, &s);
+            failed = attach(m, &r, &src);
     }
     safetensors_close(st);
-    json_source_close(&s);
+    json_source_close(&src);
     return failed;
 }
 
 int model_adapt_from_json(model *m, const char *name, const char *json, size_t n, pt_error *e)
 {
-    json_source s;
-    reader r = {.m = m, .config = &s, .e = e};
-    int failed = json_source_text(&s, name, json, n, "an adapter's config", e);
+    json_source src;
+    reader r = {.m = m, .config = &src, .e = e};
+    int failed = json_source_text(&src, name, json, n, "an adapter's config", e);
     if (failed)
         return failed;
-    failed = read_numbers(&s, NULL, NULL, &r.n, e);
+    failed = read_numbers(&src, NULL, NULL, &r.n, e);
     if (!failed)
         failed = adapters_new(m, &r.a, e);
     if (!failed)
@@ -615,18 +614,18 @@ int model_adapt_from_json(model *m, const char *name, const char *json, size_t n
         adapter_target target;
         const param *base = block_param(m, &m->blocks[layer + 1], PARAM_QKV);
         adapter_module_name(m, base, 0, module);
-        failed = adapter_pattern_read(&s, "rank_pattern", module, &rank, e);
+        failed = adapter_pattern_read(&src, "rank_pattern", module, &rank, e);
         if (!failed)
-            failed = adapter_pattern_read(&s, "alpha_pattern", module, &alpha, e);
+            failed = adapter_pattern_read(&src, "alpha_pattern", module, &alpha, e);
         if (!failed)
-            failed = adapter_targets_find(&s, module, layer, &target, e);
+            failed = adapter_targets_find(&src, module, layer, &target, e);
         r.a->of[layer][0][0] = (adapter_module){rank < 1 ? 1 : (int)rank, (float)(alpha / rank)};
     }
     if (!failed)
-        failed = attach(m, &r, &s);
+        failed = attach(m, &r, &src);
     else
         adapters_free(r.a);
-    json_source_close(&s);
+    json_source_close(&src);
     return failed;
 }
 

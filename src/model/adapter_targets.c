@@ -57,53 +57,53 @@ static bool is_list_of(const json_t *value, bool (*is)(const json_t *))
 static bool is_text(const json_t *value) { return json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value); }
 static bool is_layer(const json_t *value) { return json_is_integer(value) && json_integer_value(value) >= 0; }
 
-static int check_type(const json_source *s, const char *key, bool (*is)(const json_t *), const char *one, const char *many, pt_error *e)
+static int check_type(const json_source *src, const char *key, bool (*is)(const json_t *), const char *one, const char *many, pt_error *e)
 {
-    const json_t *value = json_object_get(s->object, key);
+    const json_t *value = json_object_get(src->object, key);
     if (!value || json_is_null(value) || is(value) || is_list_of(value, is))
         return 0;
     return pt_fail(e, PT_FAILED, "%s: \"%s\" is %s, but %s or a list of %s is needed: correct it, or take another copy of the file",
-                   s->where, key, json_is_array(value) ? "a list of something else" : json_type_name(value), one, many);
+                   src->where, key, json_is_array(value) ? "a list of something else" : json_type_name(value), one, many);
 }
 
-static const json_t *given(const json_source *s, const char *key) /* NULL: nothing, or an empty list or string */
+static const json_t *given(const json_source *src, const char *key) /* NULL: nothing, or an empty list or string */
 {
-    const json_t *value = json_object_get(s->object, key);
+    const json_t *value = json_object_get(src->object, key);
     const bool empty = json_is_null(value) || (json_is_array(value) && !json_array_size(value)) ||
                        (json_is_string(value) && !json_string_length(value));
     return empty ? NULL : value;
 }
 
-int adapter_targets_check(const json_source *s, pt_error *e)
+int adapter_targets_check(const json_source *src, pt_error *e)
 {
     static const char *const names[] = {"target_modules", "exclude_modules", "layers_pattern"};
-    int failed = check_type(s, "layers_to_transform", is_layer, "a layer's number", "them", e);
+    int failed = check_type(src, "layers_to_transform", is_layer, "a layer's number", "them", e);
     for (size_t i = 0; i < sizeof names / sizeof *names && !failed; i++)
-        failed = check_type(s, names[i], is_text, "a string", "strings", e);
+        failed = check_type(src, names[i], is_text, "a string", "strings", e);
     if (failed)
         return failed;
-    const bool picks = given(s, "layers_to_transform") != NULL;
-    if (picks && json_is_string(given(s, "target_modules")))
+    const bool picks = given(src, "layers_to_transform") != NULL;
+    if (picks && json_is_string(given(src, "target_modules")))
         return pt_fail(e, PT_FAILED,
                        "%s: \"layers_to_transform\" has no meaning with a \"target_modules\" that is a regular expression (PEFT refuses "
                        "it): put the layers into the expression",
-                       s->where);
-    if (!picks && given(s, "layers_pattern"))
+                       src->where);
+    if (!picks && given(src, "layers_pattern"))
         return pt_fail(e, PT_FAILED, "%s: \"layers_pattern\" has no meaning without \"layers_to_transform\" (PEFT refuses it): remove it",
-                       s->where);
+                       src->where);
     return 0;
 }
 
 /* ---- a module ---- */
 
 /* A string is an expression for the whole name, a list has whole names or ends of them. */
-static int names_module(const json_source *s, const char *key, const char *module, bool *out, pt_error *e)
+static int names_module(const json_source *src, const char *key, const char *module, bool *out, pt_error *e)
 {
-    const json_t *value = given(s, key), *entry;
+    const json_t *value = given(src, key), *entry;
     size_t i;
     *out = false;
     if (json_is_string(value))
-        return search(s->where, "^(?:", json_string_value(value), ")$", module, out, e);
+        return search(src->where, "^(?:", json_string_value(value), ")$", module, out, e);
     json_array_foreach(value, i, entry)
         *out = *out || adapter_name_ends(module, json_string_value(entry));
     return 0;
@@ -120,34 +120,34 @@ static bool lists_layer(const json_t *layers, int layer)
 }
 
 /* Is the module's layer in a list of layers with one of these names ("layers", "h")? */
-static int is_in_pattern(const json_source *s, const char *module, bool *out, pt_error *e)
+static int is_in_pattern(const json_source *src, const char *module, bool *out, pt_error *e)
 {
-    const json_t *value = given(s, "layers_pattern"), *entry;
+    const json_t *value = given(src, "layers_pattern"), *entry;
     size_t i;
     static const char before[] = "^(?:|.*?\\.)(?:", after[] = ")\\.[0-9]+\\.";
     *out = !value;
     if (json_is_string(value))
-        return search(s->where, before, json_string_value(value), after, module, out, e);
+        return search(src->where, before, json_string_value(value), after, module, out, e);
     json_array_foreach(value, i, entry) {
-        int failed = *out ? 0 : search(s->where, before, json_string_value(entry), after, module, out, e);
+        int failed = *out ? 0 : search(src->where, before, json_string_value(entry), after, module, out, e);
         if (failed)
             return failed;
     }
     return 0;
 }
 
-int adapter_targets_find(const json_source *s, const char *module, int layer, adapter_target *out, pt_error *e)
+int adapter_targets_find(const json_source *src, const char *module, int layer, adapter_target *out, pt_error *e)
 {
-    const json_t *targets = given(s, "target_modules"), *layers = given(s, "layers_to_transform");
+    const json_t *targets = given(src, "target_modules"), *layers = given(src, "layers_to_transform");
     bool excluded = false, pattern = true;
     *out = (adapter_target){.known = targets != NULL, .key = "target_modules"};
-    int failed = names_module(s, "exclude_modules", module, &excluded, e);
+    int failed = names_module(src, "exclude_modules", module, &excluded, e);
     if (json_is_string(targets) && !strcmp(json_string_value(targets), "all-linear"))
         out->adapted = true;
     else if (!failed)
-        failed = names_module(s, "target_modules", module, &out->adapted, e);
+        failed = names_module(src, "target_modules", module, &out->adapted, e);
     if (!failed && layers)
-        failed = is_in_pattern(s, module, &pattern, e);
+        failed = is_in_pattern(src, module, &pattern, e);
     if (excluded)
         out->key = "exclude_modules";
     else if (out->adapted && layers && !(pattern && lists_layer(layers, layer)))
@@ -173,7 +173,7 @@ static int read_number(const json_source *patterns, const char *which, const cha
     return failed;
 }
 
-int adapter_patterns_check(const json_source *s, pt_error *e)
+int adapter_patterns_check(const json_source *src, pt_error *e)
 {
     const char *key;
     json_t *value;
@@ -182,7 +182,7 @@ int adapter_patterns_check(const json_source *s, pt_error *e)
     int failed = 0;
     for (int i = 0; i < ADAPTER_PATTERNS && !failed; i++) {
         json_source patterns = {0};
-        failed = json_get_object(s, adapter_patterns[i], JSON_OPTIONAL, &patterns, e);
+        failed = json_get_object(src, adapter_patterns[i], JSON_OPTIONAL, &patterns, e);
         json_object_foreach(failed ? NULL : patterns.object, key, value) {
             failed = read_number(&patterns, adapter_patterns[i], key, &number, e);
             if (!failed)
@@ -194,13 +194,13 @@ int adapter_patterns_check(const json_source *s, pt_error *e)
     return failed;
 }
 
-int adapter_pattern_read(const json_source *s, const char *which, const char *module, double *out, pt_error *e)
+int adapter_pattern_read(const json_source *src, const char *which, const char *module, double *out, pt_error *e)
 {
     json_source patterns = {0};
     const char *key;
     json_t *value;
     bool found = false;
-    int failed = json_get_object(s, which, JSON_OPTIONAL, &patterns, e);
+    int failed = json_get_object(src, which, JSON_OPTIONAL, &patterns, e);
     if (failed || !patterns.object)
         return failed;
     json_object_foreach(patterns.object, key, value) {

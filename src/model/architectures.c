@@ -914,14 +914,14 @@ const char *architecture_list(char *buffer, int n)
     return buffer;
 }
 
-const char *const *architecture_names(const architecture *a, const model_config *c, param_role role, int layer)
+const char *const *architecture_names(const architecture *arch, const model_config *config, param_role role, int layer)
 {
-    const bool sparse = layer >= 0 && c->sparse[layer];
-    if (a->direct && !c->q_latent && a->direct[role][0])
-        return a->direct[role];
-    if (sparse && a->shared && a->shared[role][0])
-        return a->shared[role];
-    return sparse && c->experts_fused && a->fused[role][0] ? a->fused[role] : a->names[role];
+    const bool sparse = layer >= 0 && config->sparse[layer];
+    if (arch->direct && !config->q_latent && arch->direct[role][0])
+        return arch->direct[role];
+    if (sparse && arch->shared && arch->shared[role][0])
+        return arch->shared[role];
+    return sparse && config->experts_fused && arch->fused[role][0] ? arch->fused[role] : arch->names[role];
 }
 
 void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert)

@@ -196,9 +196,9 @@ const char *architecture_list(char *buffer, int n);
 void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert);
 
 /* The names of a role's parts in a layer, or elsewhere with layer -1. */
-const char *const *architecture_names(const architecture *a, const model_config *c, param_role role, int layer);
+const char *const *architecture_names(const architecture *arch, const model_config *config, param_role role, int layer);
 
 /* A step of model_open (config.c). */
-int params_build(model *m, const architecture *a, const char *where, pt_error *e); /* params.c */
+int params_build(model *m, const architecture *arch, const char *where, pt_error *e); /* params.c */
 
 #endif

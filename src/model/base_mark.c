@@ -101,36 +101,36 @@ static bool is_hash(const char *text)
     return sscanf(text, "%16llx", &value) == 1 && snprintf(again, sizeof again, "%016llx", value) && !strcmp(again, text);
 }
 
-static int check_values(const json_source *s, pt_error *e)
+static int check_values(const json_source *src, pt_error *e)
 {
     const char *weights = NULL, *base = NULL, *rope = NULL;
     const char *mend = "copy the file again from the run that wrote it, or remove it and give `base`";
-    int failed = json_get_string(s, "weights", JSON_OPTIONAL, &weights, e);
+    int failed = json_get_string(src, "weights", JSON_OPTIONAL, &weights, e);
     if (!failed)
-        failed = json_get_string(s, "base", JSON_OPTIONAL, &base, e);
+        failed = json_get_string(src, "base", JSON_OPTIONAL, &base, e);
     if (!failed)
-        failed = json_get_string(s, "rope_scaling", JSON_OPTIONAL, &rope, e);
+        failed = json_get_string(src, "rope_scaling", JSON_OPTIONAL, &rope, e);
     if (failed)
         return failed;
     if (weights && !is_hash(weights))
-        return pt_fail(e, PT_FAILED, "%s: weights is \"%.40s\", but must be 16 hexadecimal digits: %s", s->where, weights, mend);
+        return pt_fail(e, PT_FAILED, "%s: weights is \"%.40s\", but must be 16 hexadecimal digits: %s", src->where, weights, mend);
     if (base && storage_named(base) == STORAGE_PLAIN)
-        return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4, int8 or mxfp4: %s", s->where, base, mend);
-    return weights || base || rope ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", s->where, mend);
+        return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4, int8 or mxfp4: %s", src->where, base, mend);
+    return weights || base || rope ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", src->where, mend);
 }
 
 int base_mark_check(const char *adapter, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     int failed = path_join(path, adapter, BASE_MARK_FILE, e);
     if (failed || !path_exists(path))
         return failed;
-    failed = json_source_open(&s, path, e);
+    failed = json_source_open(&src, path, e);
     if (failed)
         return failed;
-    failed = check_values(&s, e);
-    json_source_close(&s);
+    failed = check_values(&src, e);
+    json_source_close(&src);
     return failed;
 }
 
@@ -138,15 +138,15 @@ int base_mark_check(const char *adapter, pt_error *e)
 static void read_string(const char *folder, const char *file, const char *key, char *out, size_t n)
 {
     char path[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     pt_error ignored;
     const char *text = NULL;
     out[0] = 0;
-    if (path_join(path, folder, file, &ignored) || !path_exists(path) || json_source_open(&s, path, &ignored))
+    if (path_join(path, folder, file, &ignored) || !path_exists(path) || json_source_open(&src, path, &ignored))
         return;
-    if (!json_get_string(&s, key, JSON_OPTIONAL, &text, &ignored) && text)
+    if (!json_get_string(&src, key, JSON_OPTIONAL, &text, &ignored) && text)
         snprintf(out, n, "%s", text);
-    json_source_close(&s);
+    json_source_close(&src);
 }
 
 param_storage base_mark_storage(const char *adapter)

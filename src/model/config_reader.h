@@ -32,25 +32,25 @@ typedef struct config_reader {
 /* A value as in the file, cut to fit a message. */
 const char *config_value_text(const json_t *value, char buffer[64]);
 /* True if the key exists and is not null. */
-bool config_key_present(const json_source *s, const char *key);
+bool config_key_present(const json_source *src, const char *key);
 
-int config_read_windows(config_reader *r); /* config_layers.c: windows of the layers */
-int config_read_latents(config_reader *r);     /* config_latents.c: the sizes of latent attention */
-int config_read_heads(config_reader *r);       /* config_heads.c: heads of layers without a window */
-int config_read_mixers(config_reader *r);      /* config_mixers.c: the mixer of each layer, before layer_types is read */
-int config_read_mixer_sizes(config_reader *r); /* and its sizes */
-int config_count_branches(config_reader *r);   /* config_branches.c: the number of layers of one branch, if only their list says it */
-int config_read_branches(config_reader *r);    /* and what each of them is */
-int config_read_experts(config_reader *r); /* config_layers.c: the experts, and which layers have them */
-int config_read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out);
+int config_read_windows(config_reader *reader); /* config_layers.c: windows of the layers */
+int config_read_latents(config_reader *reader);     /* config_latents.c: the sizes of latent attention */
+int config_read_heads(config_reader *reader);       /* config_heads.c: heads of layers without a window */
+int config_read_mixers(config_reader *reader);      /* config_mixers.c: the mixer of each layer, before layer_types is read */
+int config_read_mixer_sizes(config_reader *reader); /* and its sizes */
+int config_count_branches(config_reader *reader);   /* config_branches.c: the number of layers of one branch, if only their list says it */
+int config_read_branches(config_reader *reader);    /* and what each of them is */
+int config_read_experts(config_reader *reader); /* config_layers.c: the experts, and which layers have them */
+int config_read_size(config_reader *reader, const config_key *key, int64_t max, int64_t *out);
 /* A number of the architecture; null has the value `null`. */
-int config_read_number(config_reader *r, const config_number *n, double min, double null, float *out);
-int config_read_ropes(config_reader *r);   /* config_rope.c: the ropes, and which layers use which */
+int config_read_number(config_reader *reader, const config_number *n, double min, double null, float *out);
+int config_read_ropes(config_reader *reader);   /* config_rope.c: the ropes, and which layers use which */
 
 /* config_keys.c: keys that are not read, but could change the computation. */
-int config_check_few_bits(config_reader *r);   /* quantized weights: those of bitsandbytes are read (prequantized.h) */
-int config_check_fixed_keys(config_reader *r); /* keys with one supported value, which is also the default */
-int config_check_other_keys(config_reader *r);
-int config_read_dropout(config_reader *r);     /* dropout is not applied; a notice says so */
+int config_check_few_bits(config_reader *reader);   /* quantized weights: those of bitsandbytes are read (prequantized.h) */
+int config_check_fixed_keys(config_reader *reader); /* keys with one supported value, which is also the default */
+int config_check_other_keys(config_reader *reader);
+int config_read_dropout(config_reader *reader);     /* dropout is not applied; a notice says so */
 
 #endif

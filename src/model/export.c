@@ -56,9 +56,9 @@ static int declare_twice(const exporter *x, int index)
 {
     int64_t shape[3];
     char name[SPELLED_NAME + sizeof ADAPTER_PREFIX] = ADAPTER_PREFIX;
-    const architecture *a = architecture_find(x->m->config.model_type);
+    const architecture *arch = architecture_find(x->m->config.model_type);
     const int rank = part_stored_shape(&x->m->params[index], 0, shape), type = x->type_of(x->arg, index);
-    names_spell(a, x->layout.naming, a->head ? a->head : head_name, name + strlen(name));
+    names_spell(arch, x->layout.naming, arch->head ? arch->head : head_name, name + strlen(name));
     const int number = safetensors_declare(x->w, name, (pt_dtype)type, rank, shape, x->e);
     return number < 0 ? number : 0;
 }
@@ -181,13 +181,13 @@ static int append_abreast(exporter *x, int index, int k, int number, pt_dtype dt
 }
 
 /* A tensor of the source's other parts, byte for byte. */
-static int append_copy(exporter *x, const safetensors_tensor *t, int number)
+static int append_copy(exporter *x, const safetensors_tensor *tensor, int number)
 {
     const uint64_t room = (uint64_t)x->room * sizeof(float);
     int status = 0;
-    for (uint64_t at = 0, n; at < t->bytes && !status; at += n) {
-        n = t->bytes - at < room ? t->bytes - at : room;
-        status = safetensors_read_stored(x->layout.source, t, at, n, x->scratch, x->e);
+    for (uint64_t at = 0, n; at < tensor->bytes && !status; at += n) {
+        n = tensor->bytes - at < room ? tensor->bytes - at : room;
+        status = safetensors_read_stored(x->layout.source, tensor, at, n, x->scratch, x->e);
         if (!status)
             status = safetensors_append(x->w, number, x->scratch, n, x->e);
     }
@@ -225,19 +225,19 @@ static int append(exporter *x)
     return status;
 }
 
-int weights_export_some(const model *m, safetensors_writer *w, weights_type type_of, weights_layout layout, weights_getter get, void *arg,
-                        void *scratch, size_t scratch_bytes, pt_error *e)
+int weights_export_some(const model *m, safetensors_writer *writer, weights_type type_of, weights_layout layout, weights_getter get,
+                        void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    exporter x = {m, w, type_of, layout, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
+    exporter x = {m, writer, type_of, layout, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
     if (scratch_bytes < weights_scratch_bytes(m))
         return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given",
                        weights_scratch_bytes(m), scratch_bytes);
     int status = declare(&x);
     if (!status)
-        status = safetensors_begin(w, e);
+        status = safetensors_begin(writer, e);
     if (!status)
         status = append(&x);
-    return status ? status : safetensors_finish(w, e);
+    return status ? status : safetensors_finish(writer, e);
 }
 
 typedef struct all { const model *m; pt_dtype dtype; weights_getter get; void *arg; } all;
@@ -254,9 +254,9 @@ static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float 
     return a->get(a->arg, index, row0, n_rows, out, e);
 }
 
-int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, weights_layout layout, weights_getter get,
+int weights_export(const model *m, safetensors_writer *writer, pt_dtype dtype, weights_layout layout, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
     all a = {m, dtype, get, arg};
-    return weights_export_some(m, w, type_of_all, layout, get_of_all, &a, scratch, scratch_bytes, e);
+    return weights_export_some(m, writer, type_of_all, layout, get_of_all, &a, scratch, scratch_bytes, e);
 }

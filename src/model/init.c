@@ -91,9 +91,9 @@ static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t 
 
 static double init_deviation(const model *m, const param *p)
 {
-    const model_config *c = &m->config;
-    bool scaled = p->kind->ends_branch && architecture_find(c->model_type)->scaled_residual_init;
-    return scaled ? c->initializer_range / sqrt(2.0 * (double)c->layers) : c->initializer_range;
+    const model_config *config = &m->config;
+    bool scaled = p->kind->ends_branch && architecture_find(config->model_type)->scaled_residual_init;
+    return scaled ? config->initializer_range / sqrt(2.0 * (double)config->layers) : config->initializer_range;
 }
 
 /* out[i] = uniform in (-bound, bound), number first + i of the stream */

@@ -6,10 +6,10 @@ lane_place lane_place_of(int lanes, int lane)
     return (lane_place){plane, true, lane == lanes - 1 ? plane : __builtin_ctz((unsigned)lane + 1)};
 }
 
-lane_place lane_place_of_unit(const step_shape *s, int64_t unit)
+lane_place lane_place_of_unit(const step_shape *shape, int64_t unit)
 {
-    const int lanes = shape_lanes(s);
-    const int64_t of_lane = s->units_n / lanes;
+    const int lanes = shape_lanes(shape);
+    const int64_t of_lane = shape->units_n / lanes;
     lane_place p = lane_place_of(lanes, (int)(unit / of_lane));
     p.first = unit % of_lane == 0;
     p.merges = unit % of_lane == of_lane - 1 ? p.merges : 0;

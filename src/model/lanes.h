@@ -26,7 +26,7 @@ typedef struct lane_place { int plane; bool first; int merges; } lane_place;
 /* For lane `lane` of `lanes`: every lane begins a new sum. */
 lane_place lane_place_of(int lanes, int lane);
 /* For a unit of the step: merges is 0 except after the last unit of a lane. */
-lane_place lane_place_of_unit(const step_shape *s, int64_t unit);
+lane_place lane_place_of_unit(const step_shape *shape, int64_t unit);
 /* Accumulators that exist at the same time. */
 int lane_planes(int lanes);
 

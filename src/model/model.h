@@ -143,70 +143,77 @@ typedef struct model_config {
 } model_config;
 
 /* Rows of the head. */
-static inline int64_t model_outputs(const model_config *c) { return c->labels ? c->labels : c->vocab; }
+static inline int64_t model_outputs(const model_config *config) { return config->labels ? config->labels : config->vocab; }
 
 /* Does the layer read the keys and values of an earlier one? */
-static inline bool model_reads_kv(const model_config *c, int layer) { return layer >= 0 && layer >= c->layers - c->kv_shared; }
+static inline bool model_reads_kv(const model_config *config, int layer)
+{
+    return layer >= 0 && layer >= config->layers - config->kv_shared;
+}
 /* The layer whose keys and values it reads, its own or those of the last layer that makes some and also has a window or none. */
-static inline int model_kv_layer(const model_config *c, int layer)
+static inline int model_kv_layer(const model_config *config, int layer)
 {
     int from = layer;
-    while (from > 0 && (model_reads_kv(c, from) || !c->window[from] != !c->window[layer]))
+    while (from > 0 && (model_reads_kv(config, from) || !config->window[from] != !config->window[layer]))
         from--;
     return from;
 }
 /* Does a later layer read the keys and values that the layer makes? */
-static inline bool model_kv_is_read(const model_config *c, int layer)
+static inline bool model_kv_is_read(const model_config *config, int layer)
 {
     bool read = false;
-    for (int i = layer + 1; i < c->layers; i++)
-        read |= model_reads_kv(c, i) && model_kv_layer(c, i) == layer;
+    for (int i = layer + 1; i < config->layers; i++)
+        read |= model_reads_kv(config, i) && model_kv_layer(config, i) == layer;
     return read;
 }
 /* Is it the last layer that reads those keys and values? */
-static inline bool model_reads_kv_last(const model_config *c, int layer)
+static inline bool model_reads_kv_last(const model_config *config, int layer)
 {
-    bool last = model_reads_kv(c, layer);
-    for (int i = layer + 1; i < c->layers; i++)
-        last &= !c->window[i] != !c->window[layer];
+    bool last = model_reads_kv(config, layer);
+    for (int i = layer + 1; i < config->layers; i++)
+        last &= !config->window[i] != !config->window[layer];
     return last;
 }
 
 /* The heads of a layer's attention. wide: columns of all queries, of all keys. made: columns that the first matrix makes. */
 typedef struct attention_heads { int64_t heads, kv_heads, dim, q_wide, kv_wide, made; } attention_heads;
-static inline attention_heads model_heads(const model_config *c, int layer)
+static inline attention_heads model_heads(const model_config *config, int layer)
 {
-    const bool full = layer >= 0 && !c->window[layer];
-    const int64_t kv = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
-    const int64_t dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim;
-    attention_heads h = {c->heads, kv, dim, c->heads * dim, kv * dim, 0};
-    if (c->kv_latent) {
-        h.made = (c->q_latent ? c->q_latent : h.q_wide) + c->kv_latent + c->shared_dim;
+    const bool full = layer >= 0 && !config->window[layer];
+    const int64_t kv = full && config->full_kv_heads ? config->full_kv_heads : config->kv_heads;
+    const int64_t dim = full && config->full_head_dim ? config->full_head_dim : config->head_dim;
+    attention_heads h = {config->heads, kv, dim, config->heads * dim, kv * dim, 0};
+    if (config->kv_latent) {
+        h.made = (config->q_latent ? config->q_latent : h.q_wide) + config->kv_latent + config->shared_dim;
         return h;
     }
-    h.made = (c->output_gate ? 2 : 1) * h.q_wide + (model_reads_kv(c, layer) ? 0 : full && c->keys_as_values ? 1 : 2) * h.kv_wide;
+    const int made_kv = model_reads_kv(config, layer) ? 0 : full && config->keys_as_values ? 1 : 2;
+    h.made = (config->output_gate ? 2 : 1) * h.q_wide + made_kv * h.kv_wide;
     return h;
 }
 
 /* Where q, k, v and the gates begin among the columns of qkv. Without gates the order is q, k, v, otherwise k, q, gates, v. A layer that
  * reads another's keys and values has q alone. */
 typedef struct qkv_columns { int64_t q, k, v, gate, all; } qkv_columns;
-static inline qkv_columns model_qkv_columns(const model_config *c, int layer)
+static inline qkv_columns model_qkv_columns(const model_config *config, int layer)
 {
-    const attention_heads h = model_heads(c, layer);
+    const attention_heads h = model_heads(config, layer);
     const int64_t q = h.q_wide, kv = h.kv_wide;
-    if (model_reads_kv(c, layer))
+    if (model_reads_kv(config, layer))
         return (qkv_columns){0, q, q, -1, q};
-    return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
+    return config->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
 }
 
 /* The columns of attention's output that its last matrix reads: latent attention computes its values in as many columns as keys have. */
-static inline int64_t model_value_columns(const model_config *c, int layer)
+static inline int64_t model_value_columns(const model_config *config, int layer)
 {
-    return c->kv_latent ? c->heads * c->value_dim : model_heads(c, layer).q_wide;
+    return config->kv_latent ? config->heads * config->value_dim : model_heads(config, layer).q_wide;
 }
 
-static inline bool model_attends(const model_config *c, int layer) { return c->attends_beside || c->mixer[layer] == MIXER_ATTENTION; }
+static inline bool model_attends(const model_config *config, int layer)
+{
+    return config->attends_beside || config->mixer[layer] == MIXER_ATTENTION;
+}
 
 /* Where the columns begin that a mixer's first matrix makes: channels of the convolution (and their number), gates of the output, and for
  * each head of a scan a step and a decay, which are one with Mamba-2.
@@ -215,29 +222,29 @@ static inline bool model_attends(const model_config *c, int layer) { return c->a
  *   Mamba-2      gate | v k q | decay
  *   convolution  before, after | x */
 typedef struct mix_columns { int64_t channel, channels, gate, step, decay, all; } mix_columns;
-static inline mix_columns model_mix_columns(const model_config *c, int layer)
+static inline mix_columns model_mix_columns(const model_config *config, int layer)
 {
-    const int64_t keys = c->scan_key_heads * c->scan_key_dim, values = c->scan_heads * c->scan_dim;
+    const int64_t keys = config->scan_key_heads * config->scan_key_dim, values = config->scan_heads * config->scan_dim;
     const int64_t channels = 2 * keys + values, both = channels + values;
-    switch (c->mixer[layer]) {
-    case MIXER_DELTA: return (mix_columns){0, channels, channels, both, both + c->scan_heads, both + 2 * c->scan_heads};
-    case MIXER_MAMBA: return (mix_columns){values, channels, 0, -1, both, both + c->scan_heads};
-    default: return (mix_columns){2 * c->hidden, c->hidden, -1, -1, -1, 3 * c->hidden};
+    switch (config->mixer[layer]) {
+    case MIXER_DELTA: return (mix_columns){0, channels, channels, both, both + config->scan_heads, both + 2 * config->scan_heads};
+    case MIXER_MAMBA: return (mix_columns){values, channels, 0, -1, both, both + config->scan_heads};
+    default: return (mix_columns){2 * config->hidden, config->hidden, -1, -1, -1, 3 * config->hidden};
     }
 }
-static inline bool model_scans(const model_config *c, int layer)
+static inline bool model_scans(const model_config *config, int layer)
 {
-    return c->mixer[layer] == MIXER_DELTA || c->mixer[layer] == MIXER_MAMBA;
+    return config->mixer[layer] == MIXER_DELTA || config->mixer[layer] == MIXER_MAMBA;
 }
 /* The columns that the mixer's last matrix reads. */
-static inline int64_t model_mix_values(const model_config *c, int layer)
+static inline int64_t model_mix_values(const model_config *config, int layer)
 {
-    return model_scans(c, layer) ? c->scan_heads * c->scan_dim : c->hidden;
+    return model_scans(config, layer) ? config->scan_heads * config->scan_dim : config->hidden;
 }
 /* The columns that are normed together behind a scan: those of a head, or of a group of heads. */
-static inline int64_t model_mix_norm(const model_config *c, int layer)
+static inline int64_t model_mix_norm(const model_config *config, int layer)
 {
-    return c->mixer[layer] == MIXER_DELTA ? c->scan_dim : model_mix_values(c, layer) / c->scan_key_heads;
+    return config->mixer[layer] == MIXER_DELTA ? config->scan_dim : model_mix_values(config, layer) / config->scan_key_heads;
 }
 
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
@@ -424,9 +431,12 @@ void model_describe_trained(const model *m, const char *with, char out[MODEL_TRA
 uint64_t model_frozen_hash(const model *m);       /* identifies the set of frozen parameters, and their formats; 0: none is frozen */
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
 /* Experts of a parameter whose use is USE_EXPERTS. */
-static inline int64_t param_experts(const model_config *c, const param *p) { return p->role < PARAM_ROUTER ? 1 : c->experts; }
+static inline int64_t param_experts(const model_config *config, const param *p) { return p->role < PARAM_ROUTER ? 1 : config->experts; }
 /* The width of what experts read and write. */
-static inline int64_t model_expert_width(const model_config *c) { return c->expert_latent ? c->expert_latent : c->hidden; }
+static inline int64_t model_expert_width(const model_config *config)
+{
+    return config->expert_latent ? config->expert_latent : config->hidden;
+}
 /* Matrices of equal size, one after another, of which a part consists: an expert's gate and up may be stored as one tensor. */
 static inline int64_t part_matrices(const param *p, int k)
 {
@@ -435,13 +445,13 @@ static inline int64_t part_matrices(const param *p, int k)
     return p->part[k].stacked * (p->part[k].paired ? 2 : 1);
 }
 /* The factor of the rows that are looked up for layers' inputs. */
-static inline float model_input_scale(const model_config *c) { return (float)sqrt((double)c->input_width); }
+static inline float model_input_scale(const model_config *config) { return (float)sqrt((double)config->input_width); }
 /* The width of a layer's MLP, or of its shared expert; 0: it has none. */
-static inline int64_t model_ffn(const model_config *c, int layer)
+static inline int64_t model_ffn(const model_config *config, int layer)
 {
-    if (c->one_branch && c->mixer[layer] != MIXER_NONE)
+    if (config->one_branch && config->mixer[layer] != MIXER_NONE)
         return 0;
-    return (c->sparse[layer] ? c->shared_ffn : c->ffn) * (c->double_wide && model_reads_kv(c, layer) ? 2 : 1);
+    return (config->sparse[layer] ? config->shared_ffn : config->ffn) * (config->double_wide && model_reads_kv(config, layer) ? 2 : 1);
 }
 /* Rows that are stored together if a part is transposed: those of an expert, or all. */
 static inline int64_t part_whole_rows(const param *p, int k) { return p->part[k].rows / (p->part[k].stacked ? p->part[k].stacked : 1); }
@@ -479,10 +489,10 @@ double model_rope_frequency(const rope_config *r, int64_t length, int64_t i);
  * 2) fp32, computed in fp64 as Transformers defines each kind, rounded once. */
 void model_rope_table(const rope_config *r, int64_t length, int64_t first, int64_t n, float *table);
 /* The tables of all ropes for `length` positions are concatenated; the offset of rope `i` in floats (of ropes_n: their end). */
-int64_t model_rope_offset(const model_config *c, int i, int64_t length);
+int64_t model_rope_offset(const model_config *config, int i, int64_t length);
 /* These tables in parts of about 1 MiB, each passed to `put` with its byte offset. Calls nothing if no heads are rotated. */
 typedef int (*rope_put)(void *arg, size_t at, const float *part, size_t bytes, pt_error *e);
-int model_rope_send(const model_config *c, int64_t length, rope_put put, void *arg, pt_error *e);
+int model_rope_send(const model_config *config, int64_t length, rope_put put, void *arg, pt_error *e);
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), by the usual count: 6 x matmul parameters +
  * attention, less what frozen parameters save. */

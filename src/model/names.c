@@ -18,14 +18,14 @@ static const char outer[] = "language_model.", inner[] = "model.language_model."
 
 static bool begins(const char *name, const char *with) { return !strncmp(name, with, strlen(with)); }
 
-const char *names_spell(const architecture *a, weights_naming naming, const char *name, char out[SPELLED_NAME])
+const char *names_spell(const architecture *arch, weights_naming naming, const char *name, char out[SPELLED_NAME])
 {
-    const bool prefixed = begins(name, a->prefix);
-    const char *bare = prefixed ? name + strlen(a->prefix) : name, *before = "", *rest = name;
+    const bool prefixed = begins(name, arch->prefix);
+    const char *bare = prefixed ? name + strlen(arch->prefix) : name, *before = "", *rest = name;
     if (naming == NAMES_BARE)
         rest = bare;
-    else if (naming == NAMES_MODULES && prefixed && a->module_prefix) {
-        before = a->module_prefix;
+    else if (naming == NAMES_MODULES && prefixed && arch->module_prefix) {
+        before = arch->module_prefix;
         rest = bare;
     }
     else if (naming == NAMES_OUTER)

@@ -8,7 +8,7 @@
 enum { SPELLED_NAME = MODEL_NAME + 32 };
 
 /* Spells the name of a part (model.h) as a checkpoint of this naming does. */
-const char *names_spell(const architecture *a, weights_naming naming, const char *name, char out[SPELLED_NAME]);
+const char *names_spell(const architecture *arch, weights_naming naming, const char *name, char out[SPELLED_NAME]);
 
 /* A tensor's name without the prefix or infix that marks the text part of a multimodal model, if it has one. */
 const char *names_of_text(const char *name);

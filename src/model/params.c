@@ -17,87 +17,87 @@ typedef enum extent {
 } extent;
 
 /* layer: -1 outside the layers. */
-static int64_t extent_of(const model_config *c, int layer, extent x)
+static int64_t extent_of(const model_config *config, int layer, extent x)
 {
-    const attention_heads h = model_heads(c, layer);
+    const attention_heads h = model_heads(config, layer);
     const int64_t q = h.q_wide, kv = h.kv_wide;
-    const int64_t ffn = layer < 0 ? 0 : model_ffn(c, layer);
+    const int64_t ffn = layer < 0 ? 0 : model_ffn(config, layer);
     switch (x) {
-    case VOCABULARY: return c->vocab;
-    case OUTPUTS: return model_outputs(c);
-    case POSITIONS: return c->max_positions + c->position_offset;
-    case HIDDEN: return c->hidden;
+    case VOCABULARY: return config->vocab;
+    case OUTPUTS: return model_outputs(config);
+    case POSITIONS: return config->max_positions + config->position_offset;
+    case HIDDEN: return config->hidden;
     case QKV: return h.made;
-    case QKV_FIRST: return c->kv_latent ? h.made - c->kv_latent - c->shared_dim : c->output_gate ? kv : q;
-    case QKV_SECOND: return c->kv_latent ? c->kv_latent + c->shared_dim : c->output_gate ? 2 * q : kv;
+    case QKV_FIRST: return config->kv_latent ? h.made - config->kv_latent - config->shared_dim : config->output_gate ? kv : q;
+    case QKV_SECOND: return config->kv_latent ? config->kv_latent + config->shared_dim : config->output_gate ? 2 * q : kv;
     case Q: return q;
     case KV: return kv;
-    case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : h.dim;
-    case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : h.dim;
-    case UP: return c->gated ? 2 * ffn : ffn;
+    case QNORM: return config->qk_norm == QK_NORM_WIDE ? q : h.dim;
+    case KNORM: return config->qk_norm == QK_NORM_WIDE ? kv : h.dim;
+    case UP: return config->gated ? 2 * ffn : ffn;
     case FFN: return ffn;
-    case EXPERTS: return c->experts;
-    case EXPERTS_UP: return c->experts * (c->gated ? 2 : 1) * c->expert_ffn;
-    case EXPERTS_DOWN: return c->experts * model_expert_width(c);
-    case EXPERT_WIDTH: return model_expert_width(c);
-    case EXPERT_FFN: return c->expert_ffn;
-    case HEADS: return c->heads;
-    case Q_LATENT: return c->q_latent;
-    case KV_LATENT: return c->kv_latent;
-    case KV_EXPAND: return c->heads * (c->head_dim - c->shared_dim + c->value_dim);
-    case VALUES: return model_value_columns(c, layer);
-    case INPUT: return c->input_width;
-    case INPUTS: return c->layers * c->input_width;
-    case MIX_IN: return model_mix_columns(c, layer).all;
-    case MIX_VALUES: return model_mix_values(c, layer);
-    case CHANNELS: return model_mix_columns(c, layer).channels;
-    case TAPS: return c->taps;
-    case VALUE_HEADS: return c->scan_heads;
-    case MIX_NORM: return c->mixer[layer] == MIXER_DELTA ? c->scan_dim : model_mix_values(c, layer);
+    case EXPERTS: return config->experts;
+    case EXPERTS_UP: return config->experts * (config->gated ? 2 : 1) * config->expert_ffn;
+    case EXPERTS_DOWN: return config->experts * model_expert_width(config);
+    case EXPERT_WIDTH: return model_expert_width(config);
+    case EXPERT_FFN: return config->expert_ffn;
+    case HEADS: return config->heads;
+    case Q_LATENT: return config->q_latent;
+    case KV_LATENT: return config->kv_latent;
+    case KV_EXPAND: return config->heads * (config->head_dim - config->shared_dim + config->value_dim);
+    case VALUES: return model_value_columns(config, layer);
+    case INPUT: return config->input_width;
+    case INPUTS: return config->layers * config->input_width;
+    case MIX_IN: return model_mix_columns(config, layer).all;
+    case MIX_VALUES: return model_mix_values(config, layer);
+    case CHANNELS: return model_mix_columns(config, layer).channels;
+    case TAPS: return config->taps;
+    case VALUE_HEADS: return config->scan_heads;
+    case MIX_NORM: return config->mixer[layer] == MIXER_DELTA ? config->scan_dim : model_mix_values(config, layer);
     default: return 1;
     }
 }
 
-static bool always(const model_config *c, int layer) { return c->hidden > 0; }
-static bool never(const model_config *c, int layer) { return c->hidden < 0; }
-static bool learned_positions(const model_config *c, int layer) { return c->position == POSITION_LEARNED; }
-static bool pre_norm(const model_config *c, int layer) { return c->pre_norm; }
-static bool pre_norm_bias(const model_config *c, int layer) { return c->pre_norm && c->norm_bias; }
-static bool second_norm(const model_config *c, int layer) { return c->pre_norm && !c->one_norm && !c->one_branch; }
-static bool second_norm_bias(const model_config *c, int layer) { return second_norm(c, layer) && c->norm_bias; }
-static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
-static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
-static bool attention(const model_config *c, int layer) { return layer >= 0 && model_attends(c, layer); }
-static bool mixer(const model_config *c, int layer)
+static bool always(const model_config *config, int layer) { return config->hidden > 0; }
+static bool never(const model_config *config, int layer) { return config->hidden < 0; }
+static bool learned_positions(const model_config *config, int layer) { return config->position == POSITION_LEARNED; }
+static bool pre_norm(const model_config *config, int layer) { return config->pre_norm; }
+static bool pre_norm_bias(const model_config *config, int layer) { return config->pre_norm && config->norm_bias; }
+static bool second_norm(const model_config *config, int layer) { return config->pre_norm && !config->one_norm && !config->one_branch; }
+static bool second_norm_bias(const model_config *config, int layer) { return second_norm(config, layer) && config->norm_bias; }
+static bool post_norm(const model_config *config, int layer) { return config->post_norm; }
+static bool final_norm_bias(const model_config *config, int layer) { return config->norm_bias; }
+static bool attention(const model_config *config, int layer) { return layer >= 0 && model_attends(config, layer); }
+static bool mixer(const model_config *config, int layer)
 {
-    return layer >= 0 && c->mixer[layer] != MIXER_ATTENTION && c->mixer[layer] != MIXER_NONE;
+    return layer >= 0 && config->mixer[layer] != MIXER_ATTENTION && config->mixer[layer] != MIXER_NONE;
 }
-static bool scans(const model_config *c, int layer) { return layer >= 0 && model_scans(c, layer); }
-static bool mix_norm(const model_config *c, int layer) { return c->mix_norm && scans(c, layer); }
-static bool mamba(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_MAMBA; }
-static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && mixer(c, layer); }
-static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
-static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && attention(c, layer); }
-static bool q_latent(const model_config *c, int layer) { return c->q_latent > 0 && attention(c, layer); }
-static bool kv_latent(const model_config *c, int layer) { return c->kv_latent > 0 && attention(c, layer); }
-static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
-static bool k_norm(const model_config *c, int layer) { return qk_norm(c, layer) && !model_reads_kv(c, layer); }
-static bool out_bias(const model_config *c, int layer) { return c->out_bias && attention(c, layer); }
-static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
-static bool sinks(const model_config *c, int layer) { return c->sinks && attention(c, layer); }
-static bool router_bias(const model_config *c, int layer) { return c->router_bias && sparse(c, layer); }
-static bool expert_bias(const model_config *c, int layer) { return c->expert_bias && sparse(c, layer); }
-static bool corrected(const model_config *c, int layer) { return sparse(c, layer) && c->router_correction; }
-static bool beside(const model_config *c, int layer) { return sparse(c, layer) && c->experts_beside; }
-static bool latent_experts(const model_config *c, int layer) { return sparse(c, layer) && c->expert_latent > 0; }
-static bool latent_bias(const model_config *c, int layer) { return latent_experts(c, layer) && c->mlp_bias; }
-static bool shared_gate(const model_config *c, int layer) { return sparse(c, layer) && c->shared_gate; }
-static bool mlp(const model_config *c, int layer) { return layer >= 0 && model_ffn(c, layer) > 0 && !shared_gate(c, layer); }
-static bool mlp_bias(const model_config *c, int layer) { return c->mlp_bias && mlp(c, layer); }
-static bool inputs(const model_config *c, int layer) { return c->input_width > 0; }
-static bool makes_inputs(const model_config *c, int layer) { return inputs(c, layer) && layer == 0; }
-static bool scaled(const model_config *c, int layer) { return c->scaled; }
-static bool untied(const model_config *c, int layer) { return !c->tied; }
+static bool scans(const model_config *config, int layer) { return layer >= 0 && model_scans(config, layer); }
+static bool mix_norm(const model_config *config, int layer) { return config->mix_norm && scans(config, layer); }
+static bool mamba(const model_config *config, int layer) { return layer >= 0 && config->mixer[layer] == MIXER_MAMBA; }
+static bool mix_bias(const model_config *config, int layer) { return config->mix_bias && mixer(config, layer); }
+static bool conv_bias(const model_config *config, int layer) { return config->conv_bias && mixer(config, layer); }
+static bool qkv_bias(const model_config *config, int layer) { return config->qkv_bias && attention(config, layer); }
+static bool q_latent(const model_config *config, int layer) { return config->q_latent > 0 && attention(config, layer); }
+static bool kv_latent(const model_config *config, int layer) { return config->kv_latent > 0 && attention(config, layer); }
+static bool qk_norm(const model_config *config, int layer) { return config->qk_norm != QK_NORM_NONE && attention(config, layer); }
+static bool k_norm(const model_config *config, int layer) { return qk_norm(config, layer) && !model_reads_kv(config, layer); }
+static bool out_bias(const model_config *config, int layer) { return config->out_bias && attention(config, layer); }
+static bool sparse(const model_config *config, int layer) { return layer >= 0 && config->sparse[layer]; }
+static bool sinks(const model_config *config, int layer) { return config->sinks && attention(config, layer); }
+static bool router_bias(const model_config *config, int layer) { return config->router_bias && sparse(config, layer); }
+static bool expert_bias(const model_config *config, int layer) { return config->expert_bias && sparse(config, layer); }
+static bool corrected(const model_config *config, int layer) { return sparse(config, layer) && config->router_correction; }
+static bool beside(const model_config *config, int layer) { return sparse(config, layer) && config->experts_beside; }
+static bool latent_experts(const model_config *config, int layer) { return sparse(config, layer) && config->expert_latent > 0; }
+static bool latent_bias(const model_config *config, int layer) { return latent_experts(config, layer) && config->mlp_bias; }
+static bool shared_gate(const model_config *config, int layer) { return sparse(config, layer) && config->shared_gate; }
+static bool mlp(const model_config *config, int layer) { return layer >= 0 && model_ffn(config, layer) > 0 && !shared_gate(config, layer); }
+static bool mlp_bias(const model_config *config, int layer) { return config->mlp_bias && mlp(config, layer); }
+static bool inputs(const model_config *config, int layer) { return config->input_width > 0; }
+static bool makes_inputs(const model_config *config, int layer) { return inputs(config, layer) && layer == 0; }
+static bool scaled(const model_config *config, int layer) { return config->scaled; }
+static bool untied(const model_config *config, int layer) { return !config->tied; }
 
 /* Every kind of parameter: what it is, which models have it, its shape, and the size of its separately stored parts (parts that are not
  * listed have equal sizes). Streams are numbered in the order in which the kinds were added. */
@@ -238,82 +238,88 @@ static bool is_vector(const param_kind *k)
 }
 
 /* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */
-static int64_t part_extent(const model_config *c, int layer, param_role role, int i, int parts, int64_t whole)
+static int64_t part_extent(const model_config *config, int layer, param_role role, int i, int parts, int64_t whole)
 {
-    const mix_columns mix = role == PARAM_MIX_IN ? model_mix_columns(c, layer) : (mix_columns){0};
+    const mix_columns mix = role == PARAM_MIX_IN ? model_mix_columns(config, layer) : (mix_columns){0};
     if (parts == 1)
         return whole;
     if (role == PARAM_MIX_IN && parts == 2) /* the channels and gates of each key head together, its steps and decays together */
         return i ? mix.all - mix.step : mix.step;
     if (role == PARAM_MIX_IN)
         return i == 0 ? mix.channels : i == 1 ? mix.step - mix.gate : i == 2 ? mix.decay - mix.step : mix.all - mix.decay;
-    return table[role].part[0] ? extent_of(c, layer, table[role].part[i]) : whole / parts;
+    return table[role].part[0] ? extent_of(config, layer, table[role].part[i]) : whole / parts;
 }
 
 /* Rows that Hugging Face stores head by head. */
-static void set_heads(param_part *part, const model_config *c, const architecture *a, int layer, param_role role, int i, int parts)
+static void set_heads(param_part *part, const model_config *config, const architecture *arch, int layer, param_role role, int i, int parts)
 {
     const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
-    const int64_t each = c->scan_key_heads ? c->scan_heads / c->scan_key_heads : 0, d = model_heads(c, layer).dim;
-    if (qkv && a->interleaved)
-        *part = (param_part){.heads = c->heads, .segment = {d, d, d}};
-    else if (qkv && c->output_gate && i == 1)
-        *part = (param_part){.heads = c->heads, .segment = {d, d}};
+    const int64_t each = config->scan_key_heads ? config->scan_heads / config->scan_key_heads : 0, d = model_heads(config, layer).dim;
+    if (qkv && arch->interleaved)
+        *part = (param_part){.heads = config->heads, .segment = {d, d, d}};
+    else if (qkv && config->output_gate && i == 1)
+        *part = (param_part){.heads = config->heads, .segment = {d, d}};
     else if (role == PARAM_MIX_IN && parts == 2 && i == 0)
-        *part = (param_part){.heads = c->scan_key_heads,
-                             .segment = {c->scan_key_dim, c->scan_key_dim, each * c->scan_dim, each * c->scan_dim}};
+        *part = (param_part){.heads = config->scan_key_heads,
+                             .segment = {config->scan_key_dim, config->scan_key_dim, each * config->scan_dim, each * config->scan_dim}};
     else if (role == PARAM_MIX_IN && parts == 2)
-        *part = (param_part){.heads = c->scan_key_heads, .segment = {each, each}};
+        *part = (param_part){.heads = config->scan_key_heads, .segment = {each, each}};
 }
 
 /* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
-static int count_parts(const model_config *c, const char *const *names, int layer, param_role role, int *names_n)
+static int count_parts(const model_config *config, const char *const *names, int layer, param_role role, int *names_n)
 {
     *names_n = 0;
     while (*names_n < MODEL_MAX_PARTS && names[*names_n])
         ++*names_n;
     const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
-    if (qkv && model_reads_kv(c, layer))
+    if (qkv && model_reads_kv(config, layer))
         *names_n = 1;
-    else if (qkv && c->kv_latent)
+    else if (qkv && config->kv_latent)
         *names_n = 2;
-    else if (qkv && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
+    else if (qkv && model_heads(config, layer).made < model_qkv_columns(config, layer).all)
         *names_n = 2; /* values are made by k_proj, too */
-    return *names_n * (names[0] && strchr(names[0], '#') ? (int)c->experts : 1);
+    return *names_n * (names[0] && strchr(names[0], '#') ? (int)config->experts : 1);
 }
 
 /* Experts whose name has no number are in one tensor. */
-static int64_t stacked(const model_config *c, const architecture *a, param_role role, const char *name)
+static int64_t stacked(const model_config *config, const architecture *arch, param_role role, const char *name)
 {
     if (role == PARAM_CORRECTION)
-        return a->correction_is_row;
+        return arch->correction_is_row;
     const bool of_experts = role >= PARAM_EXPERTS_UP && role <= PARAM_EXPERTS_DOWN_BIAS;
-    return of_experts && !strchr(name, '#') ? c->experts : 0;
+    return of_experts && !strchr(name, '#') ? config->experts : 0;
 }
 
-static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer,
+static void param_init(param *p, const model_config *config, const architecture *arch, int block, int layer,
                        param_role role, param_part *parts)
 {
     const param_kind *kind = param_kind_of(role);
     const bool vector = is_vector(kind);
-    const char *const *names = architecture_names(a, c, role, layer);
+    const char *const *names = architecture_names(arch, config, role, layer);
     int names_n;
-    *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, layer, table[role].rows),
-                 .cols = extent_of(c, layer, table[role].cols), .decay = !vector, .trainable = kind->use != USE_CORRECTION, .part = parts};
-    p->parts = count_parts(c, names, layer, role, &names_n);
+    *p = (param){.role = role,
+                 .kind = kind,
+                 .block = block,
+                 .rows = extent_of(config, layer, table[role].rows),
+                 .cols = extent_of(config, layer, table[role].cols),
+                 .decay = !vector,
+                 .trainable = kind->use != USE_CORRECTION,
+                 .part = parts};
+    p->parts = count_parts(config, names, layer, role, &names_n);
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
-        set_heads(part, c, a, layer, role, i, p->parts);
-        const char *name = role == PARAM_HEAD && c->labels ? SCORE_NAME : names[i % names_n];
-        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, name, layer, i / names_n);
+        set_heads(part, config, arch, layer, role, i, p->parts);
+        const char *name = role == PARAM_HEAD && config->labels ? SCORE_NAME : names[i % names_n];
+        architecture_name(part->name, role == PARAM_HEAD ? "" : arch->prefix, name, layer, i / names_n);
         part->vector = vector;
-        part->stacked = stacked(c, a, role, names[i % names_n]);
-        part->transposed = (kind->use == USE_MATRIX && a->transposed) || (kind->use == USE_EXPERTS && a->experts_transposed);
-        part->paired = role == PARAM_EXPERTS_UP && c->gated && part->stacked && !part->transposed;
+        part->stacked = stacked(config, arch, role, names[i % names_n]);
+        part->transposed = (kind->use == USE_MATRIX && arch->transposed) || (kind->use == USE_EXPERTS && arch->experts_transposed);
+        part->paired = role == PARAM_EXPERTS_UP && config->gated && part->stacked && !part->transposed;
         part->middle = kind->use == USE_CONV;
         part->row0 = at;
-        part->rows = part_extent(c, layer, role, i, p->parts, vector ? p->cols : p->rows);
+        part->rows = part_extent(config, layer, role, i, p->parts, vector ? p->cols : p->rows);
         at += part->rows;
     }
 }
@@ -324,7 +330,7 @@ static bool has_param(const model *m, int block, param_role role)
     return table[role].kind.block == kind && table[role].exists(&m->config, kind == BLOCK_LAYER ? block - 1 : -1);
 }
 
-static void block_init(model *m, const architecture *a, int index, int *parts_n)
+static void block_init(model *m, const architecture *arch, int index, int *parts_n)
 {
     block *b = &m->blocks[index];
     b->kind = index == 0 ? BLOCK_EMBEDDING : index == m->blocks_n - 1 ? BLOCK_HEAD : BLOCK_LAYER;
@@ -334,19 +340,19 @@ static void block_init(model *m, const architecture *a, int index, int *parts_n)
         if (!has_param(m, index, role))
             continue;
         param *p = &m->params[b->param_of_role[role] = m->params_n++];
-        param_init(p, &m->config, a, index, b->layer, role, m->parts + *parts_n);
+        param_init(p, &m->config, arch, index, b->layer, role, m->parts + *parts_n);
         *parts_n += p->parts;
     }
     if (b->kind == BLOCK_HEAD && m->config.tied)
         b->param_of_role[PARAM_TOKENS] = m->blocks[0].param_of_role[PARAM_TOKENS];
 }
 
-static double values_of(const model_config *c, int layer, param_role role)
+static double values_of(const model_config *config, int layer, param_role role)
 {
-    return (double)extent_of(c, layer, table[role].rows) * (double)extent_of(c, layer, table[role].cols);
+    return (double)extent_of(config, layer, table[role].rows) * (double)extent_of(config, layer, table[role].cols);
 }
 
-int params_build(model *m, const architecture *a, const char *where, pt_error *e)
+int params_build(model *m, const architecture *arch, const char *where, pt_error *e)
 {
     double total = 0;
     size_t parts = 0;
@@ -357,7 +363,7 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
             if (has_param(m, block, role)) {
                 const int layer = block < m->blocks_n - 1 ? block - 1 : -1;
                 total += values_of(&m->config, layer, role);
-                parts += (size_t)count_parts(&m->config, architecture_names(a, &m->config, role, layer), layer, role, &names_n);
+                parts += (size_t)count_parts(&m->config, architecture_names(arch, &m->config, role, layer), layer, role, &names_n);
             }
     if (total > MAX_PARAMETERS)
         return pt_fail(e, PT_FAILED,
@@ -369,7 +375,7 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
     if (!m->blocks || !m->params || !m->parts)
         return pt_fail(e, PT_FAILED, "%s: no memory for the description of %d blocks", where, m->blocks_n);
     for (int i = 0; i < m->blocks_n; i++)
-        block_init(m, a, i, &placed);
+        block_init(m, arch, i, &placed);
     m->parameters = (int64_t)total;
     return 0;
 }
@@ -392,37 +398,37 @@ double model_average_keys(int64_t window, int64_t seq_len)
 }
 
 /* The values of a parameter that a token is multiplied with. */
-static double multiplied(const model_config *c, const param *p)
+static double multiplied(const model_config *config, const param *p)
 {
     const double values = (double)p->rows * (double)p->cols;
     switch (p->kind->use) {
     case USE_MATRIX: case USE_ROUTER: return values;
     case USE_ADAPTER_A: case USE_ADAPTER_B:
-        return p->role < PARAM_EXPERTS_UP_A ? values : values * (double)c->experts_used / (double)c->experts;
-    case USE_EXPERTS: return p->role < PARAM_ROUTER ? values : values * (double)c->experts_used / (double)c->experts;
+        return p->role < PARAM_EXPERTS_UP_A ? values : values * (double)config->experts_used / (double)config->experts;
+    case USE_EXPERTS: return p->role < PARAM_ROUTER ? values : values * (double)config->experts_used / (double)config->experts;
     default: return 0;
     }
 }
 
 double model_flops_per_token(const model *m, int64_t seq_len)
 {
-    const model_config *c = &m->config;
+    const model_config *config = &m->config;
     const int first = model_first_trained(m), head = m->blocks_n - 1;
     double flops = 0;
     for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and its input's */
         const param *p = &m->params[i];
         const bool back = p->block >= first;
-        flops += 2.0 * (1 + back + p->trainable) * multiplied(c, p);
+        flops += 2.0 * (1 + back + p->trainable) * multiplied(config, p);
     }
-    for (int i = 0; i < c->layers; i++) /* a state: 3 products of a key with values, and twice that in backward */
-        if (model_scans(c, i))
-            flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->scan_heads * c->scan_key_dim * c->scan_dim);
-    for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
-        if (model_attends(c, i))
-            flops += (i + 1 >= first ? 6.0 : 2.0) * (double)(model_heads(c, i).q_wide + model_value_columns(c, i)) *
-                     model_average_keys(c->window[i], seq_len);
-    const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
-    return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)model_outputs(c) * (double)c->hidden;
+    for (int i = 0; i < config->layers; i++) /* a state: 3 products of a key with values, and twice that in backward */
+        if (model_scans(config, i))
+            flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(config->scan_heads * config->scan_key_dim * config->scan_dim);
+    for (int i = 0; i < config->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
+        if (model_attends(config, i))
+            flops += (i + 1 >= first ? 6.0 : 2.0) * (double)(model_heads(config, i).q_wide + model_value_columns(config, i)) *
+                     model_average_keys(config->window[i], seq_len);
+    const param *table = block_param(m, &m->blocks[head], config->tied ? PARAM_TOKENS : PARAM_HEAD);
+    return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)model_outputs(config) * (double)config->hidden;
 }
 
 double model_head_flops(const model *m, int64_t rows)

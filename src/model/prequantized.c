@@ -35,47 +35,47 @@ const safetensors_tensor *prequantized_beside(const safetensors *st, const char 
     return n < (int)sizeof whole ? safetensors_find(st, whole) : NULL;
 }
 
-bool prequantized_belongs(const safetensors *st, const safetensors_tensor *t)
+bool prequantized_belongs(const safetensors *st, const safetensors_tensor *tensor)
 {
-    bool belongs = prequantized_beside(st, t->name, mx_scales, PREQUANTIZED_BLOCKS) ||
-                   prequantized_beside(st, t->name, of_scales, of_weight) || prequantized_beside(st, t->name, of_order, of_weight) ||
-                   prequantized_fp8_belongs(st, t);
+    bool belongs = prequantized_beside(st, tensor->name, mx_scales, PREQUANTIZED_BLOCKS) ||
+                   prequantized_beside(st, tensor->name, of_scales, of_weight) ||
+                   prequantized_beside(st, tensor->name, of_order, of_weight) || prequantized_fp8_belongs(st, tensor);
     for (int i = 0; i < STATES && !belongs; i++)
-        belongs = prequantized_beside(st, t->name, states[i], "") != NULL;
+        belongs = prequantized_beside(st, tensor->name, states[i], "") != NULL;
     for (int i = 0; i < OTHERS && !belongs; i++)
-        belongs = prequantized_beside(st, t->name, others[i], "") != NULL;
+        belongs = prequantized_beside(st, tensor->name, others[i], "") != NULL;
     return belongs;
 }
 
 /* ---- opening ---- */
 
-int prequantized_damaged(const prequantized *q, const safetensors_tensor *t, const char *what, pt_error *e)
+int prequantized_damaged(const prequantized *q, const safetensors_tensor *tensor, const char *what, pt_error *e)
 {
     return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" %s: the matrix \"%.120s\" cannot be decoded; download the folder again",
-                   safetensors_path(q->st, t), t->name, what, q->codes->name);
+                   safetensors_path(q->st, tensor), tensor->name, what, q->codes->name);
 }
 
 /* A tensor that belongs to the codes, with so many entries (0: any number) of a dtype. */
 static int find_part(const prequantized *q, const char *end, pt_dtype dtype, int64_t n, const safetensors_tensor **out, pt_error *e)
 {
-    const safetensors_tensor *t = prequantized_beside(q->st, q->codes->name, "", end);
-    *out = t;
-    if (!t)
+    const safetensors_tensor *tensor = prequantized_beside(q->st, q->codes->name, "", end);
+    *out = tensor;
+    if (!tensor)
         return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s%s\", without which its codes say nothing, is missing; the files are incomplete",
                        safetensors_path(q->st, q->codes), q->codes->name, end);
-    if (!t->dtype_is_known || t->dtype != dtype || (n && t->elements != (uint64_t)n))
-        return prequantized_damaged(q, t, "has another dtype or size than the matrix asks for", e);
+    if (!tensor->dtype_is_known || tensor->dtype != dtype || (n && tensor->elements != (uint64_t)n))
+        return prequantized_damaged(q, tensor, "has another dtype or size than the matrix asks for", e);
     return 0;
 }
 
 static int read_floats(const prequantized *q, const char *end, int64_t n, float *out, pt_error *e)
 {
-    const safetensors_tensor *t;
-    int failed = find_part(q, end, PT_F32, n, &t, e);
+    const safetensors_tensor *tensor;
+    int failed = find_part(q, end, PT_F32, n, &tensor, e);
     if (!failed)
-        failed = safetensors_read_f32(q->st, t, 0, (uint64_t)n, out, e);
+        failed = safetensors_read_f32(q->st, tensor, 0, (uint64_t)n, out, e);
     for (int64_t i = 0; i < n && !failed; i++)
-        failed = isfinite(out[i]) ? 0 : prequantized_damaged(q, t, "has a value that is not finite", e);
+        failed = isfinite(out[i]) ? 0 : prequantized_damaged(q, tensor, "has a value that is not finite", e);
     return failed;
 }
 
@@ -92,60 +92,60 @@ static int dtype_of(const char *name, pt_dtype *out)
 }
 
 /* A matrix, or a vector as one row. */
-static int read_shape(const json_source *s, prequantized *q, pt_error *e)
+static int read_shape(const json_source *src, prequantized *q, pt_error *e)
 {
     json_t *shape = NULL;
-    int failed = json_get_array(s, "shape", JSON_REQUIRED, &shape, e);
+    int failed = json_get_array(src, "shape", JSON_REQUIRED, &shape, e);
     if (failed)
         return failed;
     const json_int_t rows = json_integer_value(json_array_get(shape, 0)), cols = json_integer_value(json_array_get(shape, 1));
     if (json_array_size(shape) != 2 || rows < 1 || cols < 1 || rows > INT64_MAX / 8 / cols)
-        return pt_fail(e, PT_FAILED, "%s: \"shape\" is not the two sizes of a matrix", s->where);
+        return pt_fail(e, PT_FAILED, "%s: \"shape\" is not the two sizes of a matrix", src->where);
     q->rows = rows;
     q->cols = cols;
     return 0;
 }
 
-static int read_nested(const json_source *s, prequantized *q, pt_error *e)
+static int read_nested(const json_source *src, prequantized *q, pt_error *e)
 {
     double offset = 0;
-    int failed = json_get_int(s, "nested_blocksize", JSON_REQUIRED, 1, BLOCK_MOST, &q->nested_block, e);
+    int failed = json_get_int(src, "nested_blocksize", JSON_REQUIRED, 1, BLOCK_MOST, &q->nested_block, e);
     if (!failed)
-        failed = json_get_double(s, "nested_offset", JSON_REQUIRED, -1e30, 1e30, &offset, e);
+        failed = json_get_double(src, "nested_offset", JSON_REQUIRED, -1e30, 1e30, &offset, e);
     q->offset = (float)offset;
     return failed;
 }
 
-static int read_sizes(const json_source *s, prequantized *q, pt_error *e)
+static int read_sizes(const json_source *src, prequantized *q, pt_error *e)
 {
     const char *dtype = NULL, *type = NULL;
-    int failed = json_get_string(s, "quant_type", JSON_REQUIRED, &type, e);
+    int failed = json_get_string(src, "quant_type", JSON_REQUIRED, &type, e);
     if (!failed)
-        failed = json_get_int(s, "blocksize", JSON_REQUIRED, 1, BLOCK_MOST, &q->block, e);
+        failed = json_get_int(src, "blocksize", JSON_REQUIRED, 1, BLOCK_MOST, &q->block, e);
     if (!failed)
-        failed = json_get_string(s, "dtype", JSON_REQUIRED, &dtype, e);
+        failed = json_get_string(src, "dtype", JSON_REQUIRED, &dtype, e);
     if (!failed && dtype_of(dtype, &q->dtype))
-        failed = pt_fail(e, PT_FAILED, "%s: \"dtype\" is \"%.40s\", and must be float32, bfloat16 or float16", s->where, dtype);
+        failed = pt_fail(e, PT_FAILED, "%s: \"dtype\" is \"%.40s\", and must be float32, bfloat16 or float16", src->where, dtype);
     if (!failed)
-        failed = read_shape(s, q, e);
-    return failed || !json_is_integer(json_object_get(s->object, "nested_blocksize")) ? failed : read_nested(s, q, e);
+        failed = read_shape(src, q, e);
+    return failed || !json_is_integer(json_object_get(src->object, "nested_blocksize")) ? failed : read_nested(src, q, e);
 }
 
 static int read_state(prequantized *q, const safetensors_tensor *state, pt_error *e)
 {
     char text[STATE_BYTES], where[1024];
-    json_source s;
+    json_source src;
     if (!state->dtype_is_known || state->dtype != PT_U8 || state->bytes > sizeof text)
         return prequantized_damaged(q, state, "is no description of a few hundred bytes", e);
     int failed = safetensors_read(q->st, state, 0, state->bytes, text, e);
     if (failed)
         return failed;
     snprintf(where, sizeof where, "%.400s: tensor \"%.120s\"", safetensors_path(q->st, state), state->name);
-    failed = json_source_text(&s, where, text, state->bytes, "the description of a matrix in few bits", e);
+    failed = json_source_text(&src, where, text, state->bytes, "the description of a matrix in few bits", e);
     if (failed)
         return failed;
-    failed = read_sizes(&s, q, e);
-    json_source_close(&s);
+    failed = read_sizes(&src, q, e);
+    json_source_close(&src);
     return failed;
 }
 
@@ -179,14 +179,14 @@ static int open_halves(prequantized *q, const safetensors_tensor *state, pt_erro
 /* 0: rows are contiguous; older versions also wrote them in the order of a GPU's tiles. */
 static int check_order(const prequantized *q, pt_error *e)
 {
-    const safetensors_tensor *t = prequantized_beside(q->st, q->codes->name, of_weight, of_order);
+    const safetensors_tensor *tensor = prequantized_beside(q->st, q->codes->name, of_weight, of_order);
     uint8_t order = 0;
-    int failed = t && t->bytes == 1 ? safetensors_read_stored(q->st, t, 0, 1, &order, e) : 0;
+    int failed = tensor && tensor->bytes == 1 ? safetensors_read_stored(q->st, tensor, 0, 1, &order, e) : 0;
     if (failed || !order)
         return failed;
     return pt_fail(e, PT_FAILED,
                    "%s: \"%.120s\" is %d: the codes are in the order of a GPU's tiles, and rows are needed (0): load the folder with a "
-                   "newer bitsandbytes and save it again", safetensors_path(q->st, t), t->name, order);
+                   "newer bitsandbytes and save it again", safetensors_path(q->st, tensor), tensor->name, order);
 }
 
 static int open_bytes(prequantized *q, pt_dtype dtype, pt_error *e)
@@ -208,50 +208,51 @@ static int open_bytes(prequantized *q, pt_dtype dtype, pt_error *e)
 
 static int open_mx(prequantized *q, pt_error *e)
 {
-    const safetensors_tensor *t = q->codes;
-    if (!t->dtype_is_known || t->dtype != PT_U8 || t->rank != 4 || t->shape[3] != MX_BYTES || t->elements < MX_BYTES)
-        return prequantized_damaged(q, t, "is not a U8 of (experts, outputs, blocks, 16)", e);
+    const safetensors_tensor *tensor = q->codes;
+    if (!tensor->dtype_is_known || tensor->dtype != PT_U8 || tensor->rank != 4 || tensor->shape[3] != MX_BYTES ||
+        tensor->elements < MX_BYTES)
+        return prequantized_damaged(q, tensor, "is not a U8 of (experts, outputs, blocks, 16)", e);
     q->mx = true;
-    q->rows = t->shape[0] * t->shape[1];
-    q->cols = t->shape[2] * MXFP4_BLOCK;
+    q->rows = tensor->shape[0] * tensor->shape[1];
+    q->cols = tensor->shape[2] * MXFP4_BLOCK;
     q->block = MXFP4_BLOCK;
     q->dtype = PT_BF16;
     q->format = STORAGE_MXFP4;
-    q->absmax = prequantized_beside(q->st, t->name, PREQUANTIZED_BLOCKS, mx_scales);
+    q->absmax = prequantized_beside(q->st, tensor->name, PREQUANTIZED_BLOCKS, mx_scales);
     if (!q->absmax)
         return pt_fail(e, PT_FAILED, "%s: the scales of tensor \"%.120s\" (\"..%s\") are missing; the files are incomplete",
-                       safetensors_path(q->st, t), t->name, mx_scales);
-    if (!q->absmax->dtype_is_known || q->absmax->dtype != PT_U8 || q->absmax->elements != t->elements / MX_BYTES)
+                       safetensors_path(q->st, tensor), tensor->name, mx_scales);
+    if (!q->absmax->dtype_is_known || q->absmax->dtype != PT_U8 || q->absmax->elements != tensor->elements / MX_BYTES)
         return prequantized_damaged(q, q->absmax, "is not a U8 for each block", e);
     return 0;
 }
 
-int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dtype of_bytes, prequantized *out, pt_error *e)
+int prequantized_open(const safetensors *st, const safetensors_tensor *tensor, pt_dtype of_bytes, prequantized *out, pt_error *e)
 {
     const safetensors_tensor *state = NULL;
-    *out = (prequantized){.st = st, .codes = t};
-    if (ends(t->name, PREQUANTIZED_BLOCKS)) {
+    *out = (prequantized){.st = st, .codes = tensor};
+    if (ends(tensor->name, PREQUANTIZED_BLOCKS)) {
         const int failed_mx = open_mx(out, e);
         return failed_mx ? failed_mx : 1;
     }
     for (int i = 0; i < STATES && !state; i++)
-        state = prequantized_beside(st, t->name, "", states[i]);
+        state = prequantized_beside(st, tensor->name, "", states[i]);
     int failed = 0;
     if (state) {
         failed = open_halves(out, state, e);
         return failed ? failed : 1;
     }
-    out->absmax = prequantized_beside(st, t->name, of_weight, of_scales);
+    out->absmax = prequantized_beside(st, tensor->name, of_weight, of_scales);
     if (out->absmax) {
         failed = open_bytes(out, of_bytes, e);
         return failed ? failed : 1;
     }
-    out->absmax = prequantized_beside(st, t->name, "", prequantized_fp8_scales);
+    out->absmax = prequantized_beside(st, tensor->name, "", prequantized_fp8_scales);
     if (out->absmax) {
         failed = prequantized_fp8_open(out, of_bytes, e);
         return failed ? failed : 1;
     }
-    return prequantized_beside(st, t->name, "", ".absmax") ? find_part(out, states[0], PT_U8, 0, &state, e) : 0;
+    return prequantized_beside(st, tensor->name, "", ".absmax") ? find_part(out, states[0], PT_U8, 0, &state, e) : 0;
 }
 
 /* ---- values ---- */
@@ -336,15 +337,15 @@ int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n
         memcpy(out, (const char *)&q->offset + from, n);
         return 0;
     }
-    const safetensors_tensor *t = slab == 0 ? q->codes : halves && slab == NF4_NESTED ? q->nested : q->absmax;
-    const bool floats = t->dtype_is_known && t->dtype == PT_F32 && t != q->codes;
-    int failed = safetensors_read_stored(q->st, t, from, n, out, e);
+    const safetensors_tensor *tensor = slab == 0 ? q->codes : halves && slab == NF4_NESTED ? q->nested : q->absmax;
+    const bool floats = tensor->dtype_is_known && tensor->dtype == PT_F32 && tensor != q->codes;
+    int failed = safetensors_read_stored(q->st, tensor, from, n, out, e);
     if (q->mx && slab == MXFP4_SCALES && !failed)
         failed = check_mx_scales(q, out, n, e);
     for (uint64_t i = 0; floats && i < n / sizeof(float) && !failed; i++) {
         float x;
         memcpy(&x, (const char *)out + i * sizeof x, sizeof x);
-        failed = isfinite(x) ? 0 : prequantized_damaged(q, t, "has a value that is not finite", e);
+        failed = isfinite(x) ? 0 : prequantized_damaged(q, tensor, "has a value that is not finite", e);
     }
     return failed;
 }

@@ -51,7 +51,7 @@ typedef struct prequantized {
 
 /* 1: tensor `t` is such a matrix; 0: it is not quantized; PT_FAILED: a tensor that belongs to it is missing or does not fit. of_bytes: the
  * dtype of matrices of 8 bits, whose files do not give it. */
-int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dtype of_bytes, prequantized *out, pt_error *e);
+int prequantized_open(const safetensors *st, const safetensors_tensor *tensor, pt_dtype of_bytes, prequantized *out, pt_error *e);
 
 /* out[0 .. n) = values from the first-th on. Thread-safe, with 128 KiB of stack. */
 int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e);
@@ -60,6 +60,6 @@ int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *ou
 int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n, void *out, pt_error *e);
 
 /* Does the tensor belong to such a matrix, and does the file have that matrix? */
-bool prequantized_belongs(const safetensors *st, const safetensors_tensor *t);
+bool prequantized_belongs(const safetensors *st, const safetensors_tensor *tensor);
 
 #endif

@@ -11,11 +11,11 @@ const char prequantized_fp8_scales[] = "_scale_inv";
 /* Scales of activations, which are computed with as they are. */
 static const char *const of_activations[] = {".activation_scale", ".input_scale"};
 
-bool prequantized_fp8_belongs(const safetensors *st, const safetensors_tensor *t)
+bool prequantized_fp8_belongs(const safetensors *st, const safetensors_tensor *tensor)
 {
-    bool belongs = prequantized_beside(st, t->name, prequantized_fp8_scales, "") != NULL;
+    bool belongs = prequantized_beside(st, tensor->name, prequantized_fp8_scales, "") != NULL;
     for (size_t i = 0; i < sizeof of_activations / sizeof *of_activations && !belongs; i++)
-        belongs = prequantized_beside(st, t->name, of_activations[i], ".weight") != NULL;
+        belongs = prequantized_beside(st, tensor->name, of_activations[i], ".weight") != NULL;
     return belongs;
 }
 
@@ -32,28 +32,28 @@ static int64_t block_of(int64_t side, int64_t blocks)
 
 static bool fits(int64_t side, int64_t block, int64_t blocks) { return (side + block - 1) / block == blocks; }
 
-static bool is_exponent(const safetensors_tensor *t)
+static bool is_exponent(const safetensors_tensor *tensor)
 {
-    return !strcmp(t->dtype_text, "U8") || !strcmp(t->dtype_text, "F8_E8M0");
+    return !strcmp(tensor->dtype_text, "U8") || !strcmp(tensor->dtype_text, "F8_E8M0");
 }
 
-static bool is_number(const safetensors_tensor *t)
+static bool is_number(const safetensors_tensor *tensor)
 {
-    return t->dtype_is_known && (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16);
+    return tensor->dtype_is_known && (tensor->dtype == PT_F32 || tensor->dtype == PT_BF16 || tensor->dtype == PT_F16);
 }
 
 /* A matrix, or several of equal size, and a matrix of scales for each. */
 int prequantized_fp8_open(prequantized *q, pt_dtype dtype, pt_error *e)
 {
-    const safetensors_tensor *t = q->codes, *s = q->absmax;
-    const int several = t->rank - 2;
-    if (strcmp(t->dtype_text, "F8_E4M3") || several < 0 || several > 1 || t->elements < 1)
-        return prequantized_damaged(q, t, "has scales of FP8 and is no matrix of F8_E4M3", e);
+    const safetensors_tensor *tensor = q->codes, *s = q->absmax;
+    const int several = tensor->rank - 2;
+    if (strcmp(tensor->dtype_text, "F8_E4M3") || several < 0 || several > 1 || tensor->elements < 1)
+        return prequantized_damaged(q, tensor, "has scales of FP8 and is no matrix of F8_E4M3", e);
     if (!is_exponent(s) && !is_number(s))
         return prequantized_damaged(q, s, "is neither F32, BF16 nor F16, nor exponents (U8, F8_E8M0)", e);
-    const int64_t rows = t->shape[several], cols = t->shape[several + 1], each = several ? t->shape[0] : 1;
+    const int64_t rows = tensor->shape[several], cols = tensor->shape[several + 1], each = several ? tensor->shape[0] : 1;
     const bool one = s->elements == 1;
-    const int64_t down = one ? 1 : s->rank == t->rank ? s->shape[several] : 0, across = one ? 1 : down ? s->shape[several + 1] : 0;
+    const int64_t down = one ? 1 : s->rank == tensor->rank ? s->shape[several] : 0, across = one ? 1 : down ? s->shape[several + 1] : 0;
     if (down < 1 || across < 1 || (several && !one && s->shape[0] != each) || (several && one && each > 1))
         return prequantized_damaged(q, s, "has not a matrix of scales for each matrix, nor one scale", e);
     q->fp8 = true;

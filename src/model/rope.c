@@ -98,11 +98,11 @@ void model_rope_table(const rope_config *r, int64_t length, int64_t first, int64
     }
 }
 
-int64_t model_rope_offset(const model_config *c, int i, int64_t length)
+int64_t model_rope_offset(const model_config *config, int i, int64_t length)
 {
     int64_t floats = 0;
     for (int k = 0; k < i; k++)
-        floats += c->rope[k].rotated * length;
+        floats += config->rope[k].rotated * length;
     return floats;
 }
 
@@ -124,10 +124,10 @@ static int send_one(const rope_config *r, int64_t length, size_t begin, rope_put
     return failed;
 }
 
-int model_rope_send(const model_config *c, int64_t length, rope_put put, void *arg, pt_error *e)
+int model_rope_send(const model_config *config, int64_t length, rope_put put, void *arg, pt_error *e)
 {
     int failed = 0;
-    for (int i = 0; i < c->ropes_n && !failed; i++)
-        failed = send_one(&c->rope[i], length, (size_t)model_rope_offset(c, i, length) * sizeof(float), put, arg, e);
+    for (int i = 0; i < config->ropes_n && !failed; i++)
+        failed = send_one(&config->rope[i], length, (size_t)model_rope_offset(config, i, length) * sizeof(float), put, arg, e);
     return failed;
 }

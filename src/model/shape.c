@@ -17,43 +17,45 @@ static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least
 
 /* A GPU has 100 to 150 multiprocessors, each of which computes 128 x 256 results of a matmul at a time. Units of about 16 Mi values of a
  * block's input give each of them several such tiles, unless the model is very large. */
-static void cut_units(step_shape *s, const model *m)
+static void cut_units(step_shape *shape, const model *m)
 {
-    const int64_t tokens = !s->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
-    const int64_t of_lane = s->batch / shape_lanes(s);
-    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), of_lane);
+    const int64_t tokens = !shape->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
+    const int64_t of_lane = shape->batch / shape_lanes(shape);
+    int64_t unit = at_most(at_least(tokens / shape->seq_len, 1), of_lane);
     while (of_lane % unit)
         unit--;
-    s->unit_seqs = unit;
-    s->units_n = s->batch / unit;
-    s->unit_rows = unit * s->seq_len;
-    s->tile_rows = gradient_rows(s);
+    shape->unit_seqs = unit;
+    shape->units_n = shape->batch / unit;
+    shape->unit_rows = unit * shape->seq_len;
+    shape->tile_rows = gradient_rows(shape);
 }
 
 /* For a vocabulary of 50k to 150k, some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time. On a GPU up to 1 GiB of logits and 16 Mi
  * weights: smaller matmuls would have fewer tiles than there are multiprocessors, and take no longer than their launch. */
-static void cut_head(step_shape *s, const model *m)
+static void cut_head(step_shape *shape, const model *m)
 {
-    const model_config *c = &m->config;
-    const int64_t few_words = s->gpu ? 131072 : 65536, rows = (s->gpu ? GPU_LOGITS : CPU_LOGITS) / (c->vocab <= few_words ? 1 : 2);
-    const int64_t table = c->position == POSITION_LEARNED ? at_least(c->vocab, c->max_positions + c->position_offset) : c->vocab;
-    const int64_t slice = (s->gpu ? GPU_WEIGHTS : CPU_WEIGHTS) / c->hidden / SLICE_ROWS * SLICE_ROWS;
-    s->head_rows = at_most(rows, s->unit_rows);
-    s->slice_rows = at_most(at_least(slice, SLICE_ROWS), (int64_t)align_up((uint64_t)table, SLICE_ROWS));
+    const model_config *config = &m->config;
+    const int64_t few_words = shape->gpu ? 131072 : 65536,
+                  rows = (shape->gpu ? GPU_LOGITS : CPU_LOGITS) / (config->vocab <= few_words ? 1 : 2);
+    const int64_t table =
+        config->position == POSITION_LEARNED ? at_least(config->vocab, config->max_positions + config->position_offset) : config->vocab;
+    const int64_t slice = (shape->gpu ? GPU_WEIGHTS : CPU_WEIGHTS) / config->hidden / SLICE_ROWS * SLICE_ROWS;
+    shape->head_rows = at_most(rows, shape->unit_rows);
+    shape->slice_rows = at_most(at_least(slice, SLICE_ROWS), (int64_t)align_up((uint64_t)table, SLICE_ROWS));
 }
 
-void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
+void step_shape_init(step_shape *shape, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
 {
-    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .whole_heads = WHOLE_HEADS};
-    cut_units(s, m);
-    cut_head(s, m);
+    *shape = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .whole_heads = WHOLE_HEADS};
+    cut_units(shape, m);
+    cut_head(shape, m);
 }
 
-void step_shape_in_lanes(step_shape *s, const model *m, int lanes)
+void step_shape_in_lanes(step_shape *shape, const model *m, int lanes)
 {
-    s->lanes = lanes;
-    cut_units(s, m);
-    cut_head(s, m);
+    shape->lanes = lanes;
+    cut_units(shape, m);
+    cut_head(shape, m);
 }
 
 /* The numbers of ranks that can share so many lanes, as a list. */
@@ -90,16 +92,16 @@ int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int 
     return 0;
 }
 
-void step_shape_for_gpu(step_shape *s, const model *m)
+void step_shape_for_gpu(step_shape *shape, const model *m)
 {
-    s->gpu = true;
-    cut_units(s, m);
-    cut_head(s, m);
+    shape->gpu = true;
+    cut_units(shape, m);
+    cut_head(shape, m);
 }
 
-void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len)
+void step_shape_like(step_shape *out, const step_shape *shape, const model *m, int64_t batch, int64_t seq_len)
 {
-    *out = *s;
+    *out = *shape;
     out->batch = batch;
     out->seq_len = seq_len;
     while (out->lanes > 1 && batch % out->lanes)
@@ -108,9 +110,9 @@ void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64
     cut_head(out, m);
 }
 
-uint64_t residual_bytes(const model *m, const step_shape *s)
+uint64_t residual_bytes(const model *m, const step_shape *shape)
 {
-    return s->type == PT_F32 ? 0 : align_up((uint64_t)(s->unit_rows * m->config.hidden) * sizeof(float), LINE);
+    return shape->type == PT_F32 ? 0 : align_up((uint64_t)(shape->unit_rows * m->config.hidden) * sizeof(float), LINE);
 }
 
 static uint64_t take(uint64_t *at, uint64_t bytes)
@@ -121,47 +123,47 @@ static uint64_t take(uint64_t *at, uint64_t bytes)
 }
 
 /* The kind of a layer: 0 with a window, 1 without. */
-static bool has_readers(const model_config *c, int kind)
+static bool has_readers(const model_config *config, int kind)
 {
-    for (int i = 0; i < c->layers; i++)
-        if (model_reads_kv(c, i) && (c->window[i] ? 0 : 1) == kind)
+    for (int i = 0; i < config->layers; i++)
+        if (model_reads_kv(config, i) && (config->window[i] ? 0 : 1) == kind)
             return true;
     return false;
 }
 
-void carried_layout_init(carried_layout *l, const model *m, const step_shape *s)
+void carried_layout_init(carried_layout *l, const model *m, const step_shape *shape)
 {
-    const model_config *c = &m->config;
+    const model_config *config = &m->config;
     *l = (carried_layout){0};
     for (int kind = 0; kind < 2; kind++) {
         int layer = 0;
-        while (layer + 1 < c->layers && (c->window[layer] ? 0 : 1) != kind)
+        while (layer + 1 < config->layers && (config->window[layer] ? 0 : 1) != kind)
             layer++;
-        const int64_t values = has_readers(c, kind) ? 2 * model_heads(c, layer).kv_wide * s->unit_rows : 0;
-        l->kv[kind] = take(&l->bytes, (uint64_t)values * dtype_bytes(s->type));
+        const int64_t values = has_readers(config, kind) ? 2 * model_heads(config, layer).kv_wide * shape->unit_rows : 0;
+        l->kv[kind] = take(&l->bytes, (uint64_t)values * dtype_bytes(shape->type));
         l->kv_gradient[kind] = take(&l->gradient_bytes, (uint64_t)values * sizeof(float));
     }
-    const uint64_t inputs = (uint64_t)(c->layers * c->input_width * s->unit_rows) * dtype_bytes(s->type);
+    const uint64_t inputs = (uint64_t)(config->layers * config->input_width * shape->unit_rows) * dtype_bytes(shape->type);
     l->inputs = take(&l->bytes, inputs);
     l->inputs_gradient = take(&l->gradient_bytes, inputs);
 }
 
 carried_use carried_use_of(const model *m, int block)
 {
-    const model_config *c = &m->config;
+    const model_config *config = &m->config;
     const int layer = block - 1;
-    const unsigned reads = c->input_width ? CARRIED_READ : 0, writes = c->input_width ? CARRIED_WRITE : 0;
+    const unsigned reads = config->input_width ? CARRIED_READ : 0, writes = config->input_width ? CARRIED_WRITE : 0;
     carried_use use = {0};
     if (m->blocks[block].kind == BLOCK_EMBEDDING)
         use.forward = writes;
     if (m->blocks[block].kind != BLOCK_LAYER)
         return use;
     use = (carried_use){layer ? reads : reads | writes, reads, reads | writes};
-    if (model_reads_kv(c, layer)) {
+    if (model_reads_kv(config, layer)) {
         use.forward |= CARRIED_READ;
         use.backward |= CARRIED_READ;
         use.gradient |= CARRIED_READ | CARRIED_WRITE;
-    } else if (model_kv_is_read(c, layer)) {
+    } else if (model_kv_is_read(config, layer)) {
         use.forward |= CARRIED_WRITE;
         use.gradient |= CARRIED_READ;
     }
@@ -187,18 +189,18 @@ pt_dtype param_type(const param *p, pt_dtype type)
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-void head_layout_init(head_layout *h, const model *m, const step_shape *s)
+void head_layout_init(head_layout *h, const model *m, const step_shape *shape)
 {
-    const model_config *c = &m->config;
-    uint64_t at = 0, e = dtype_bytes(s->type);
-    h->normed = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
-    h->dn = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
-    h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
-    h->ld = (int64_t)align_up((uint64_t)model_outputs(c), LINE / sizeof(float));
-    h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
-    h->weights = take(&at, shape_compares(s) ? (uint64_t)s->unit_rows * sizeof(float) : 0);
+    const model_config *config = &m->config;
+    uint64_t at = 0, e = dtype_bytes(shape->type);
+    h->normed = take(&at, (uint64_t)(shape->unit_rows * config->hidden) * e);
+    h->dn = take(&at, (uint64_t)(shape->unit_rows * config->hidden) * e);
+    h->dn32 = take(&at, (uint64_t)(shape->head_rows * config->hidden) * sizeof(float));
+    h->ld = (int64_t)align_up((uint64_t)model_outputs(config), LINE / sizeof(float));
+    h->logits = take(&at, (uint64_t)(shape->head_rows * h->ld) * sizeof(float));
+    h->weights = take(&at, shape_compares(shape) ? (uint64_t)shape->unit_rows * sizeof(float) : 0);
     h->scratch = h->logits; /* the norm's backward runs when the logits are no longer needed */
-    h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden), LINE));
+    h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(shape->unit_rows, 1, config->hidden), LINE));
 }
 
 static bool accumulates_here(const model *m, int block, param_role role)
@@ -223,9 +225,9 @@ int64_t accumulator_elements(const model *m, int block)
     return accumulator_offset(m, block, PARAM_ROLES);
 }
 
-uint64_t accumulator_bytes(const model *m, const step_shape *s, int block)
+uint64_t accumulator_bytes(const model *m, const step_shape *shape, int block)
 {
-    return (uint64_t)accumulator_elements(m, block) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
+    return (uint64_t)accumulator_elements(m, block) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(shape));
 }
 
 bool inputs_are_trained(const model *m)
@@ -234,10 +236,10 @@ bool inputs_are_trained(const model *m)
     return p && p->trainable;
 }
 
-uint64_t embedding_sums_bytes(const model *m, const step_shape *s)
+uint64_t embedding_sums_bytes(const model *m, const step_shape *shape)
 {
     const int64_t inputs = inputs_are_trained(m) ? m->config.layers * m->config.input_width : 0, hidden = m->config.hidden;
-    return (uint64_t)(s->slice_rows * (inputs > hidden ? inputs : hidden)) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
+    return (uint64_t)(shape->slice_rows * (inputs > hidden ? inputs : hidden)) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(shape));
 }
 
 static int64_t sumsq_of(const param *p) { return (p->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS; }
@@ -252,27 +254,27 @@ int64_t sumsq_index(const model *m, int index)
 
 int64_t sumsq_count(const model *m) { return sumsq_index(m, m->params_n); }
 
-int64_t routing_entries(const model *m, const step_shape *s) { return m->config.experts * (s->router_aux > 0 ? 3 : 1); }
+int64_t routing_entries(const model *m, const step_shape *shape) { return m->config.experts * (shape->router_aux > 0 ? 3 : 1); }
 
-int64_t routing_offset(const model *m, const step_shape *s, int layer)
+int64_t routing_offset(const model *m, const step_shape *shape, int layer)
 {
     int64_t sparse = 0;
     for (int i = 0; i < layer; i++)
         sparse += m->config.sparse[i];
-    return sparse * routing_entries(m, s);
+    return sparse * routing_entries(m, shape);
 }
 
-uint64_t routing_bytes(const model *m, const step_shape *s)
+uint64_t routing_bytes(const model *m, const step_shape *shape)
 {
-    return (uint64_t)(s->units_n * routing_offset(m, s, (int)m->config.layers)) * sizeof(int32_t);
+    return (uint64_t)(shape->units_n * routing_offset(m, shape, (int)m->config.layers)) * sizeof(int32_t);
 }
 
-step_shape shape_cut(const step_shape *s, int64_t rows)
+step_shape shape_cut(const step_shape *shape, int64_t rows)
 {
-    step_shape c = *s;
-    if (rows >= s->unit_rows)
+    step_shape c = *shape;
+    if (rows >= shape->unit_rows)
         return c;
-    c.unit_seqs = rows / s->seq_len;
+    c.unit_seqs = rows / shape->seq_len;
     if (c.unit_seqs < 1) {
         c.unit_seqs = 1;
         c.seq_len = rows < 1 ? 1 : rows;

@@ -43,41 +43,41 @@ typedef struct step_shape {
 
 /* The sums of a unit's gradients of weights are accumulated over blocks of so many rows, in order. They are as long as the units of short
  * sequences (shape.c), whose sums therefore have one block. */
-static inline int64_t gradient_rows(const step_shape *s) { return s->gpu ? GPU_GRADIENT_ROWS : CPU_GRADIENT_ROWS; }
+static inline int64_t gradient_rows(const step_shape *shape) { return shape->gpu ? GPU_GRADIENT_ROWS : CPU_GRADIENT_ROWS; }
 
-static inline bool shape_compares(const step_shape *s) { return s->compare.kind != PREFERENCE_NONE; }
+static inline bool shape_compares(const step_shape *shape) { return shape->compare.kind != PREFERENCE_NONE; }
 /* A step needs a forward pass of other sequences first, from which its baseline follows. */
-static inline bool shape_has_baseline(const step_shape *s) { return s->compare.kind == PREFERENCE_KTO; }
+static inline bool shape_has_baseline(const step_shape *shape) { return shape->compare.kind == PREFERENCE_KTO; }
 
-static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
-static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }
+static inline int shape_ranks(const step_shape *shape) { return shape->ranks > 1 ? shape->ranks : 1; }
+static inline int shape_lanes(const step_shape *shape) { return shape->lanes > 1 ? shape->lanes : 1; }
 
 /* Bytes of one unit's fp32 residual stream (R, C), from which the inputs of blocks are rounded in bf16 runs; 0 in fp32 runs, where the
  * inputs are the stream. */
-uint64_t residual_bytes(const model *m, const step_shape *s);
+uint64_t residual_bytes(const model *m, const step_shape *shape);
 
 /* The type of a parameter in computation: norms and magnitudes of adapters are fp32 also beside bf16, because near 1 bf16 cannot hold the
  * change of one step (measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);
 
 /* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: sizes for a CPU, and one lane. */
-void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
+void step_shape_init(step_shape *shape, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
 /* Divides each lane's part of the batch into units; `lanes` must divide the batch. */
-void step_shape_in_lanes(step_shape *s, const model *m, int lanes);
+void step_shape_in_lanes(step_shape *shape, const model *m, int lanes);
 /* A rank's part of a whole step: neighbouring lanes, a power of two of them. PT_USAGE if that is impossible. */
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, which a GPU needs to be busy. */
-void step_shape_for_gpu(step_shape *s, const model *m);
+void step_shape_for_gpu(step_shape *shape, const model *m);
 /* With a unit of at most `rows` rows (at least one): fewer sequences, or one shorter sequence. For measuring. */
-step_shape shape_cut(const step_shape *s, int64_t rows);
+step_shape shape_cut(const step_shape *shape, int64_t rows);
 /* Another batch size with everything else alike, in as many lanes as `batch` has; of a rank's part, a rank's part. */
-void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
+void step_shape_like(step_shape *out, const step_shape *shape, const model *m, int64_t batch, int64_t seq_len);
 
 /* What layers hand on beside the residual stream, for each unit of a micro-batch: keys and values of layers that others read, side by side
  * in the compute type, of the kind with a window and of that without; and the sums of their gradients, fp32, from the last reader to the
  * maker. Also the inputs of all layers (R, L W) and their gradients, in the compute type. Offsets in bytes. */
 typedef struct carried_layout { uint64_t kv[2], inputs, kv_gradient[2], inputs_gradient, bytes, gradient_bytes; } carried_layout;
-void carried_layout_init(carried_layout *l, const model *m, const step_shape *s);
+void carried_layout_init(carried_layout *l, const model *m, const step_shape *shape);
 /* How a block uses them: in forward; in backward; and in backward their gradients. */
 enum { CARRIED_READ = 1, CARRIED_WRITE = 2 };
 typedef struct carried_use { unsigned forward, backward, gradient; } carried_use;
@@ -91,18 +91,18 @@ typedef struct head_layout {
     int64_t ld; /* stride of the logits: the head's rows in whole lines, which also aligns the bf16 gradients in their place */
     uint64_t normed, dn, dn32, logits, scratch, weights, bytes;
 } head_layout;
-void head_layout_init(head_layout *h, const model *m, const step_shape *s);
+void head_layout_init(head_layout *h, const model *m, const step_shape *shape);
 
 /* Offsets (in fp32 elements) of each trained parameter's gradient accumulator in its block's buffer; a tied head's output-side accumulator
  * belongs to the head block. A block without trained parameters has none. */
 int64_t accumulator_offset(const model *m, int block, param_role role);
 int64_t accumulator_elements(const model *m, int block);
 /* Bytes of all accumulators with partial sums at the same time: one, or with several lanes a stack of them. */
-uint64_t accumulator_bytes(const model *m, const step_shape *s, int block);
+uint64_t accumulator_bytes(const model *m, const step_shape *shape, int block);
 /* Is the table of layers' inputs trained? Then its gradients, of all micro-batches, are kept to the end of a step. */
 bool inputs_are_trained(const model *m);
 /* The same for the rows of the embedding's tables that are summed at once: shape.slice_rows, of the widest table that is trained. */
-uint64_t embedding_sums_bytes(const model *m, const step_shape *s);
+uint64_t embedding_sums_bytes(const model *m, const step_shape *shape);
 
 /* Index of a trained parameter's first partial sum of squares (one per SUMSQ_ROWS rows), and their number. */
 int64_t sumsq_index(const model *m, int param);
@@ -111,9 +111,9 @@ int64_t sumsq_count(const model *m);
 /* What a step keeps of the choice of experts, for each unit and each layer with experts: where the rows of each expert end, int32
  * (op_dispatch); and if routers are balanced, the sums of op_route's `use` over the unit's tokens, fp32. Entries of a layer, where layer
  * 0 .. L-1 begins among those of a unit, and bytes of the rank's step; 0: no experts. */
-int64_t routing_entries(const model *m, const step_shape *s);
-int64_t routing_offset(const model *m, const step_shape *s, int layer);
-uint64_t routing_bytes(const model *m, const step_shape *s);
+int64_t routing_entries(const model *m, const step_shape *shape);
+int64_t routing_offset(const model *m, const step_shape *shape, int layer);
+uint64_t routing_bytes(const model *m, const step_shape *shape);
 
 static inline uint64_t align_up(uint64_t n, uint64_t a) { return (n + a - 1) / a * a; }
 

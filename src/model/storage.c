@@ -135,24 +135,24 @@ int64_t storage_experts_step(const param *p, int64_t experts)
 enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST = 1024, STEP = 64 };
 
 /* Divides `lines` of so many values into equal stripes. */
-static int64_t stripe_lines(int64_t lines, int64_t values, const step_shape *s)
+static int64_t stripe_lines(int64_t lines, int64_t values, const step_shape *shape)
 {
-    const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST,
+    const int64_t room = (shape->gpu ? GPU_VALUES : CPU_VALUES) / values, least = shape->gpu ? GPU_LEAST : CPU_LEAST,
     most = room > least ? room : least;
     const int64_t stripes = (lines + most - 1) / most, each = (lines + stripes - 1) / stripes;
     const int64_t whole = (int64_t)align_up((uint64_t)each, STEP);
     return whole < lines ? whole : lines;
 }
 
-int64_t stripe_rows(const param *p, const step_shape *s) { return stripe_lines(p->rows, p->cols, s); }
-int64_t stripe_cols(const param *p, const step_shape *s) { return stripe_lines(p->cols, p->rows, s); }
+int64_t stripe_rows(const param *p, const step_shape *shape) { return stripe_lines(p->rows, p->cols, shape); }
+int64_t stripe_cols(const param *p, const step_shape *shape) { return stripe_lines(p->cols, p->rows, shape); }
 
-uint64_t stripe_bytes(const param *p, const step_shape *s)
+uint64_t stripe_bytes(const param *p, const step_shape *shape)
 {
     if (p->storage == STORAGE_PLAIN)
         return 0;
-    const int64_t rows = stripe_rows(p, s) * p->cols, cols = stripe_cols(p, s) * p->rows;
-    return (uint64_t)(rows > cols ? rows : cols) * dtype_bytes(s->type);
+    const int64_t rows = stripe_rows(p, shape) * p->cols, cols = stripe_cols(p, shape) * p->rows;
+    return (uint64_t)(rows > cols ? rows : cols) * dtype_bytes(shape->type);
 }
 
 /* ---- runs ---- */

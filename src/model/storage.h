@@ -72,9 +72,9 @@ static inline uint64_t storage_bytes(const param *p) { return storage_slab_at(p,
 uint64_t storage_rows_skipped(const param *p, storage_rows held, int part, int slab);
 
 /* Rows for x . W^T, or columns for dy . W, that are decoded at a time: multiples of 64, or all. */
-int64_t stripe_rows(const param *p, const step_shape *s);
-int64_t stripe_cols(const param *p, const step_shape *s);
-uint64_t stripe_bytes(const param *p, const step_shape *s); /* of a buffer for either; 0: the parameter is PLAIN */
+int64_t stripe_rows(const param *p, const step_shape *shape);
+int64_t stripe_cols(const param *p, const step_shape *shape);
+uint64_t stripe_bytes(const param *p, const step_shape *shape); /* of a buffer for either; 0: the parameter is PLAIN */
 
 /* Fills the fields of an op that decodes rows from row0 on, except out, ld, type and cols. Returns how many rows it decodes, at most n,
  * because the rows of an op must be contiguous. `piece`: address of the piece that holds them. */

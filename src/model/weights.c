@@ -41,22 +41,22 @@ weights_naming weights_naming_of_adapters(const model *m)
 const safetensors_tensor *weights_find_adapter(const model *m, const safetensors *st, const char *name)
 {
     char spelled[SPELLED_NAME], whole[SPELLED_NAME + sizeof ADAPTER_PREFIX];
-    const safetensors_tensor *t = NULL;
-    for (int n = 0; n < namings_of(m) && !t; n++) {
+    const safetensors_tensor *tensor = NULL;
+    for (int n = 0; n < namings_of(m) && !tensor; n++) {
         names_spell(architecture_of(m), (weights_naming)n, name, spelled);
         snprintf(whole, sizeof whole, ADAPTER_PREFIX "%s", spelled);
-        t = safetensors_find(st, whole);
+        tensor = safetensors_find(st, whole);
     }
-    return t;
+    return tensor;
 }
 
 static const safetensors_tensor *find_named(const model *m, const safetensors *st, const char *name)
 {
     char spelled[SPELLED_NAME];
-    const safetensors_tensor *t = NULL;
-    for (int n = 0; n < namings_of(m) && !t; n++)
-        t = safetensors_find(st, names_spell(architecture_of(m), (weights_naming)n, name, spelled));
-    return t;
+    const safetensors_tensor *tensor = NULL;
+    for (int n = 0; n < namings_of(m) && !tensor; n++)
+        tensor = safetensors_find(st, names_spell(architecture_of(m), (weights_naming)n, name, spelled));
+    return tensor;
 }
 
 /* Of experts in MXFP4: the codes. */
@@ -71,29 +71,29 @@ static const safetensors_tensor *find_blocks(const model *m, const safetensors *
 static const safetensors_tensor *find_head(const model *m, const safetensors *st)
 {
     const char *own = architecture_of(m)->head;
-    const safetensors_tensor *t = own ? find_named(m, st, own) : NULL;
-    return t ? t : find_named(m, st, head_name);
+    const safetensors_tensor *tensor = own ? find_named(m, st, own) : NULL;
+    return tensor ? tensor : find_named(m, st, head_name);
 }
 
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
-    const safetensors_tensor *t = param_is_adapter(p) || p->whole ? weights_find_adapter(m, st, p->part[k].name) : NULL;
-    if (!t && !param_is_adapter(p))
-        t = find_named(m, st, p->part[k].name);
-    if (!t && p->part[k].stacked && p->part[k].transposed)
-        t = find_blocks(m, st, p->part[k].name);
-    if (!t && (may_be_head(m, p) || (p->role == PARAM_HEAD && !m->config.labels)))
-        t = find_head(m, st);
-    return t;
+    const safetensors_tensor *tensor = param_is_adapter(p) || p->whole ? weights_find_adapter(m, st, p->part[k].name) : NULL;
+    if (!tensor && !param_is_adapter(p))
+        tensor = find_named(m, st, p->part[k].name);
+    if (!tensor && p->part[k].stacked && p->part[k].transposed)
+        tensor = find_blocks(m, st, p->part[k].name);
+    if (!tensor && (may_be_head(m, p) || (p->role == PARAM_HEAD && !m->config.labels)))
+        tensor = find_head(m, st);
+    return tensor;
 }
 
 weights_naming weights_naming_of(const model *m, const safetensors *st)
 {
     char spelled[SPELLED_NAME];
-    const architecture *a = architecture_of(m);
+    const architecture *arch = architecture_of(m);
     for (int i = 0; st && i < m->params_n; i++)
         for (int n = 0; n < namings_of(m) && m->params[i].role != PARAM_HEAD && !param_is_adapter(&m->params[i]); n++)
-            if (safetensors_find(st, names_spell(a, (weights_naming)n, m->params[i].part[0].name, spelled)))
+            if (safetensors_find(st, names_spell(arch, (weights_naming)n, m->params[i].part[0].name, spelled)))
                 return (weights_naming)n;
     return m->config.multimodal ? NAMES_OUTER : NAMES_WHOLE;
 }
@@ -103,13 +103,13 @@ weights_beside weights_find_beside(const model *m, const safetensors *st)
     const weights_naming naming = weights_naming_of(m, st);
     weights_beside found = {0};
     for (size_t i = 0; i < safetensors_count(st); i++) {
-        const safetensors_tensor *t = safetensors_at(st, i);
-        if (!names_beside(naming, t->name))
+        const safetensors_tensor *tensor = safetensors_at(st, i);
+        if (!names_beside(naming, tensor->name))
             continue;
-        found.first = found.first ? found.first : t->name;
-        found.few_bits = !found.few_bits && prequantized_belongs(st, t) ? t->name : found.few_bits;
+        found.first = found.first ? found.first : tensor->name;
+        found.few_bits = !found.few_bits && prequantized_belongs(st, tensor) ? tensor->name : found.few_bits;
         found.tensors++;
-        found.bytes += t->bytes;
+        found.bytes += tensor->bytes;
     }
     return found;
 }
@@ -138,25 +138,25 @@ static const char *shape_text(char buffer[128], int rank, const int64_t *shape)
     return buffer;
 }
 
-static int check_shape(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+static int check_shape(const safetensors *st, const safetensors_tensor *tensor, const param *p, int k, pt_error *e)
 {
     int64_t shape[3];
     int rank = part_stored_shape(p, k, shape);
-    if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof shape[0])) {
+    if (tensor->rank != rank || memcmp(tensor->shape, shape, (size_t)rank * sizeof shape[0])) {
         char found[128], wanted[128];
         return pt_fail(e, PT_FAILED,
                        "%s: tensor \"%.80s\" has the shape %s, but config.json asks for %s: the two files do not belong together",
-                       safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape),
+                       safetensors_path(st, tensor), tensor->name, shape_text(found, tensor->rank, tensor->shape),
                        shape_text(wanted, rank, shape));
     }
     return 0;
 }
 
 /* Is it a table of the vocabulary without the rows of tokens that were added? */
-static bool lacks_new_rows(const model *m, const safetensors_tensor *t, const param *p)
+static bool lacks_new_rows(const model *m, const safetensors_tensor *tensor, const param *p)
 {
     const int64_t rows = m->config.stored_vocab;
-    return rows && p->kind->use == USE_VOCABULARY && t->rank == 2 && t->shape[0] == rows && t->shape[1] == p->cols;
+    return rows && p->kind->use == USE_VOCABULARY && tensor->rank == 2 && tensor->shape[0] == rows && tensor->shape[1] == p->cols;
 }
 
 /* A matrix in few bits has its outputs as rows. */
@@ -171,24 +171,24 @@ static int check_few_bits(const prequantized *q, const param *p, int k, pt_error
 }
 
 /* *dtype: the dtype of its values, in few bits or not. */
-static int check_tensor(const model *m, const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_dtype *dtype,
+static int check_tensor(const model *m, const safetensors *st, const safetensors_tensor *tensor, const param *p, int k, pt_dtype *dtype,
                         pt_error *e)
 {
     prequantized q;
-    const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
-    *dtype = few ? q.dtype : t->dtype;
+    const int few = prequantized_open(st, tensor, m->config.stored_type, &q, e);
+    *dtype = few ? q.dtype : tensor->dtype;
     if (few)
         return few < 0 ? few : check_few_bits(&q, p, k, e);
-    int status = lacks_new_rows(m, t, p) ? 0 : check_shape(st, t, p, k, e);
+    int status = lacks_new_rows(m, tensor, p) ? 0 : check_shape(st, tensor, p, k, e);
     if (status)
         return status;
-    bool readable = t->dtype_is_known &&
-                    (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
+    bool readable = tensor->dtype_is_known &&
+                    (tensor->dtype == PT_F32 || tensor->dtype == PT_BF16 || tensor->dtype == PT_F16 || tensor->dtype == PT_F64);
     if (!readable)
         return pt_fail(
             e, PT_FAILED,
             "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64: convert them",
-            safetensors_path(st, t), t->name, t->dtype_text);
+            safetensors_path(st, tensor), tensor->name, tensor->dtype_text);
     return 0;
 }
 
@@ -196,14 +196,14 @@ static int check_tensor(const model *m, const safetensors *st, const safetensors
  * none. */
 static const safetensors_tensor *find_other_form(const model *m, const safetensors *st, const param *p)
 {
-    const architecture *a = architecture_of(m);
+    const architecture *arch = architecture_of(m);
     char name[MODEL_NAME];
-    if (p->kind->use != USE_EXPERTS || param_is_adapter(p) || !a->fused)
+    if (p->kind->use != USE_EXPERTS || param_is_adapter(p) || !arch->fused)
         return NULL;
-    const char *pattern = (p->part[0].stacked ? a->names : a->fused)[p->role][0];
+    const char *pattern = (p->part[0].stacked ? arch->names : arch->fused)[p->role][0];
     if (!pattern)
         return NULL;
-    architecture_name(name, a->prefix, pattern, m->blocks[p->block].layer, 0);
+    architecture_name(name, arch->prefix, pattern, m->blocks[p->block].layer, 0);
     return find_named(m, st, name);
 }
 
@@ -225,14 +225,14 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
 }
 
 /* out (n) = values from the first-th on, in stored order. */
-static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out,
+static int read_values(const model *m, const safetensors *st, const safetensors_tensor *tensor, int64_t first, int64_t n, float *out,
                        pt_error *e)
 {
     prequantized q;
-    const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
+    const int few = prequantized_open(st, tensor, m->config.stored_type, &q, e);
     if (few)
         return few < 0 ? few : prequantized_read(&q, first, n, out, e);
-    return safetensors_read_f32(st, t, (uint64_t)first, (uint64_t)n, out, e);
+    return safetensors_read_f32(st, tensor, (uint64_t)first, (uint64_t)n, out, e);
 }
 
 /* If a tied model's file has both tensors, they must be equal. */
@@ -274,10 +274,10 @@ bool weights_have_two_tables(const model *m, const safetensors *st)
 
 bool weights_fuse_experts(const model *m, const safetensors *st)
 {
-    const architecture *a = architecture_of(m);
-    for (int layer = 0; layer < m->config.layers && a->fused; layer++) {
+    const architecture *arch = architecture_of(m);
+    for (int layer = 0; layer < m->config.layers && arch->fused; layer++) {
         char name[MODEL_NAME];
-        architecture_name(name, a->prefix, a->fused[PARAM_EXPERTS_UP][0], layer, 0);
+        architecture_name(name, arch->prefix, arch->fused[PARAM_EXPERTS_UP][0], layer, 0);
         if (m->config.sparse[layer])
             return find_named(m, st, name) != NULL;
     }
@@ -303,10 +303,10 @@ static bool name_matches(const char *prefix, const char *pattern, const char *na
     return !strcmp(name, pattern + k + 1);
 }
 
-static bool is_buffer(const architecture *a, const char *name)
+static bool is_buffer(const architecture *arch, const char *name)
 {
-    for (int i = 0; i < ARCHITECTURE_MAX_BUFFERS && a->buffers[i]; i++)
-        if (name_matches(a->prefix, a->buffers[i], name))
+    for (int i = 0; i < ARCHITECTURE_MAX_BUFFERS && arch->buffers[i]; i++)
+        if (name_matches(arch->prefix, arch->buffers[i], name))
             return true;
     return false;
 }
@@ -317,9 +317,9 @@ static bool *find_parts(const model *m, const safetensors *st)
     bool *is_part = calloc(safetensors_count(st) + 1, sizeof *is_part);
     for (int i = 0; is_part && i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts; k++) {
-            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
-            if (t)
-                is_part[t - safetensors_at(st, 0)] = true;
+            const safetensors_tensor *tensor = find_part(m, st, &m->params[i], k);
+            if (tensor)
+                is_part[tensor - safetensors_at(st, 0)] = true;
         }
     const safetensors_tensor *head = m->config.tied || m->config.labels ? find_head(m, st) : NULL;
     if (is_part && head)
@@ -335,27 +335,27 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* An empty tensor, or a known buffer of any architecture or module; conversions leave such tensors behind. */
-static bool is_leftover(const safetensors_tensor *t)
+static bool is_leftover(const safetensors_tensor *tensor)
 {
     static const char *const of_modules[] = {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached",
                                              "rotary_emb.sin_cached", "position_ids", "crossattention.bias", "crossattention.masked_bias"};
-    bool is = !t->elements;
+    bool is = !tensor->elements;
     for (size_t i = 0; i < sizeof of_modules / sizeof *of_modules && !is; i++)
-        is = ends_with(t->name, of_modules[i]);
+        is = ends_with(tensor->name, of_modules[i]);
     for (int i = 0; architecture_at(i) && !is; i++)
-        is = is_buffer(architecture_at(i), t->name);
+        is = is_buffer(architecture_at(i), tensor->name);
     return is;
 }
 
 /* Does the tensor predict tokens after the next? */
 static bool predicts_further(const model *m, const char *name)
 {
-    const architecture *a = architecture_of(m);
-    const size_t prefix = strncmp(name, a->prefix, strlen(a->prefix)) ? 0 : strlen(a->prefix);
-    if (!a->further || strncmp(name + prefix, a->further, strlen(a->further)))
+    const architecture *arch = architecture_of(m);
+    const size_t prefix = strncmp(name, arch->prefix, strlen(arch->prefix)) ? 0 : strlen(arch->prefix);
+    if (!arch->further || strncmp(name + prefix, arch->further, strlen(arch->further)))
         return false;
-    const char *number = name + prefix + strlen(a->further);
-    return strcmp(a->further, "layers.") != 0 || (isdigit((unsigned char)*number) && atoll(number) >= m->config.layers);
+    const char *number = name + prefix + strlen(arch->further);
+    return strcmp(arch->further, "layers.") != 0 || (isdigit((unsigned char)*number) && atoll(number) >= m->config.layers);
 }
 
 /* Is it a tensor of keys and values of a layer that reads another's? Published models have these, and Transformers drops them. */
@@ -395,7 +395,7 @@ static void notice_further(const model *m, const safetensors *st, void (*notice)
 
 void weights_notice_unused(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
 {
-    const architecture *a = architecture_of(m);
+    const architecture *arch = architecture_of(m);
     const weights_naming naming = weights_naming_of(m, st);
     const safetensors_tensor *first = NULL;
     char sentence[768], others[48] = "";
@@ -404,10 +404,10 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
     if (notice)
         notice_further(m, st, notice, arg);
     for (size_t i = 0; is_part && i < safetensors_count(st); i++) {
-        const safetensors_tensor *t = safetensors_at(st, i);
-        if (is_part[i] || names_beside(naming, t->name) || !is_leftover(t) || is_buffer(a, t->name))
+        const safetensors_tensor *tensor = safetensors_at(st, i);
+        if (is_part[i] || names_beside(naming, tensor->name) || !is_leftover(tensor) || is_buffer(arch, tensor->name))
             continue;
-        first = first ? first : t;
+        first = first ? first : tensor;
         n++;
     }
     free(is_part);
@@ -430,14 +430,14 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     if (!is_part)
         return pt_fail(e, PT_FAILED, "out of memory for a table of %zu tensors", safetensors_count(st));
     for (size_t i = 0; i < safetensors_count(st) && !failed; i++) {
-        const safetensors_tensor *t = safetensors_at(st, i);
-        if (!is_part[i] && !names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) &&
-            !predicts_further(m, t->name) && !makes_unread_keys(m, t->name))
+        const safetensors_tensor *tensor = safetensors_at(st, i);
+        if (!is_part[i] && !names_beside(naming, tensor->name) && !is_leftover(tensor) && !prequantized_belongs(st, tensor) &&
+            !predicts_further(m, tensor->name) && !makes_unread_keys(m, tensor->name))
             failed = pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json: correct the config, or remove the "
                 "tensor",
-                safetensors_path(st, t), t->name, shape_text(shape, t->rank, t->shape), m->config.model_type);
+                safetensors_path(st, tensor), tensor->name, shape_text(shape, tensor->rank, tensor->shape), m->config.model_type);
     }
     free(is_part);
     return failed;
@@ -453,27 +453,27 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
 {
     uint64_t elements[PT_I64 + 1] = {0};
     size_t claimed = weights_find_beside(m, st).tensors;
-    const architecture *a = architecture_of(m);
+    const architecture *arch = architecture_of(m);
     char head_of[SPELLED_NAME];
-    names_spell(a, weights_naming_of(m, st), a->head ? a->head : head_name, head_of);
+    names_spell(arch, weights_naming_of(m, st), arch->head ? arch->head : head_name, head_of);
     int failed = safetensors_check_index(st, m->config.tied || m->config.labels ? head_of : NULL, e);
     if (failed)
         return failed;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts && !param_is_adapter(&m->params[i]); k++) {
             const param *p = &m->params[i];
-            const safetensors_tensor *t = find_part(m, st, p, k);
+            const safetensors_tensor *tensor = find_part(m, st, p, k);
             pt_dtype dtype = PT_F32;
-            if (!t && is_scorer(m, p))
+            if (!tensor && is_scorer(m, p))
                 continue;
-            int status = t ? check_tensor(m, st, t, p, k, &dtype, e) : missing_tensor(m, st, p, k, e);
+            int status = tensor ? check_tensor(m, st, tensor, p, k, &dtype, e) : missing_tensor(m, st, p, k, e);
             if (status)
                 return status;
             elements[dtype] += (uint64_t)part_values(p, k);
             claimed++;
             const safetensors_tensor *head = is_tied_tokens(m, p) ? find_head(m, st) : NULL;
-            if (head && head != t) {
-                status = check_tied_copy(m, st, p, t, head, e);
+            if (head && head != tensor) {
+                status = check_tied_copy(m, st, p, tensor, head, e);
                 claimed++;
             }
             if (status)
@@ -494,16 +494,16 @@ int weights_check_adapter(const model *m, const safetensors *st, pt_error *e)
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts && (param_is_adapter(&m->params[i]) || m->params[i].whole) && !status; k++) {
             pt_dtype dtype;
-            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
-            status = t ? check_tensor(m, st, t, &m->params[i], k, &dtype, e) : missing_tensor(m, st, &m->params[i], k, e);
+            const safetensors_tensor *tensor = find_part(m, st, &m->params[i], k);
+            status = tensor ? check_tensor(m, st, tensor, &m->params[i], k, &dtype, e) : missing_tensor(m, st, &m->params[i], k, e);
         }
     return status;
 }
 
 int weights_in_few_bits(const model *m, const safetensors *st, int index, int k, prequantized *out, pt_error *e)
 {
-    const safetensors_tensor *t = find_part(m, st, &m->params[index], k);
-    return t ? prequantized_open(st, t, m->config.stored_type, out, e) : missing_tensor(m, st, &m->params[index], k, e);
+    const safetensors_tensor *tensor = find_part(m, st, &m->params[index], k);
+    return tensor ? prequantized_open(st, tensor, m->config.stored_type, out, e) : missing_tensor(m, st, &m->params[index], k, e);
 }
 
 /* The format in which the whole parameter is stored; STORAGE_PLAIN: none, or several. */
@@ -537,9 +537,9 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st, bool all)
             if (m->params[i].kind->use == USE_CORRECTION)
                 continue; /* fp32 everywhere */
             prequantized q;
-            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
-            const int few = t ? prequantized_open(st, t, m->config.stored_type, &q, NULL) : -1;
-            are = are && few >= 0 && (few ? q.dtype : t->dtype) == PT_BF16;
+            const safetensors_tensor *tensor = find_part(m, st, &m->params[i], k);
+            const int few = tensor ? prequantized_open(st, tensor, m->config.stored_type, &q, NULL) : -1;
+            are = are && few >= 0 && (few ? q.dtype : tensor->dtype) == PT_BF16;
         }
     return are;
 }
@@ -551,14 +551,14 @@ int weights_check_among(const model *m, const safetensors *st, weights_type type
         const param *p = &m->params[i];
         const int type = type_of(arg, i);
         for (int k = 0; type >= 0 && k < p->parts; k++, n++) {
-            const safetensors_tensor *t = find_part(m, st, p, k);
-            int status = t ? check_shape(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
+            const safetensors_tensor *tensor = find_part(m, st, p, k);
+            int status = tensor ? check_shape(st, tensor, p, k, e) : missing_tensor(m, st, p, k, e);
             if (status)
                 return status;
-            if (!t->dtype_is_known || t->dtype != (pt_dtype)type)
+            if (!tensor->dtype_is_known || tensor->dtype != (pt_dtype)type)
                 return pt_fail(e, PT_FAILED,
                                "%s: tensor \"%.80s\" is stored as %s, and %s is needed; the file is damaged, or of another run",
-                               safetensors_path(st, t), t->name, t->dtype_text, dtype_name((pt_dtype)type));
+                               safetensors_path(st, tensor), tensor->name, tensor->dtype_text, dtype_name((pt_dtype)type));
         }
     }
     if (claimed)
@@ -580,27 +580,27 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
 }
 
 /* out (n, cols) = rows first .. first+n of a part. */
-static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n,
-                     int64_t cols, float *out, pt_error *e)
+static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *tensor, const param_part *part, int64_t first,
+                     int64_t n, int64_t cols, float *out, pt_error *e)
 {
     int status = 0;
     for (int64_t done = 0, run, stored; done < n && !status; done += run) {
         run = part_run(part, first + done, n - done, &stored);
-        status = read_values(m, st, t, stored * cols, run * cols, out + done * cols, e);
+        status = read_values(m, st, tensor, stored * cols, run * cols, out + done * cols, e);
     }
     return status;
 }
 
 /* out (n, cols) = rows first .. first+n of a matrix stored as (cols, stored_cols), from element `base` of its tensor on. */
-static int read_matrix(const safetensors *st, const safetensors_tensor *t, int64_t base, int64_t stored_cols, int64_t cols, int64_t first,
-                       int64_t n, float *out, float *scratch, int64_t room, pt_error *e)
+static int read_matrix(const safetensors *st, const safetensors_tensor *tensor, int64_t base, int64_t stored_cols, int64_t cols,
+                       int64_t first, int64_t n, float *out, float *scratch, int64_t room, pt_error *e)
 {
     int status = 0;
     if (2 * n >= stored_cols && stored_cols <= room) {
         int64_t step = room / stored_cols;
         for (int64_t c = 0; c < cols && !status; c += step) {
             int64_t take = cols - c < step ? cols - c : step;
-            status = safetensors_read_f32(st, t, (uint64_t)(base + c * stored_cols), (uint64_t)(take * stored_cols), scratch, e);
+            status = safetensors_read_f32(st, tensor, (uint64_t)(base + c * stored_cols), (uint64_t)(take * stored_cols), scratch, e);
             if (!status)
                 transpose(out + c, cols, scratch + first, stored_cols, take, n);
         }
@@ -609,7 +609,7 @@ static int read_matrix(const safetensors *st, const safetensors_tensor *t, int64
     for (int64_t r = 0; r < n; r += room)
         for (int64_t c = 0; c < cols && !status; c++) {
             int64_t take = n - r < room ? n - r : room;
-            status = safetensors_read_f32(st, t, (uint64_t)(base + c * stored_cols + first + r), (uint64_t)take, scratch, e);
+            status = safetensors_read_f32(st, tensor, (uint64_t)(base + c * stored_cols + first + r), (uint64_t)take, scratch, e);
             if (!status)
                 transpose(out + r * cols + c, cols, scratch, take, 1, take);
         }
@@ -617,28 +617,28 @@ static int read_matrix(const safetensors *st, const safetensors_tensor *t, int64
 }
 
 /* out (n, cols) = rows first .. first+n of part k, of whose matrices each is stored transposed. */
-static int read_transposed(const safetensors *st, const safetensors_tensor *t, const param *p, int k, int64_t first, int64_t n, float *out,
-                           float *scratch, int64_t room, pt_error *e)
+static int read_transposed(const safetensors *st, const safetensors_tensor *tensor, const param *p, int k, int64_t first, int64_t n,
+                           float *out, float *scratch, int64_t room, pt_error *e)
 {
     const int64_t whole = part_whole_rows(p, k);
     int status = 0;
     for (int64_t done = 0, take; done < n && !status; done += take) {
         const int64_t row = first + done, inside = row % whole;
         take = n - done < whole - inside ? n - done : whole - inside;
-        status = read_matrix(st, t, (row - inside) * p->cols, whole, p->cols, inside, take, out + done * p->cols, scratch, room, e);
+        status = read_matrix(st, tensor, (row - inside) * p->cols, whole, p->cols, inside, take, out + done * p->cols, scratch, room, e);
     }
     return status;
 }
 
 /* out (n, cols) = rows first .. first+n of part k, whose experts lie side by side. `room` is that of a column of all experts at least. */
-static int read_abreast(const safetensors *st, const safetensors_tensor *t, const param *p, int k, int64_t first, int64_t n, float *out,
-                        float *scratch, int64_t room, pt_error *e)
+static int read_abreast(const safetensors *st, const safetensors_tensor *tensor, const param *p, int k, int64_t first, int64_t n,
+                        float *out, float *scratch, int64_t room, pt_error *e)
 {
     const int64_t experts = p->part[k].abreast, outputs = p->part[k].rows / experts, step = room / experts;
     int status = 0;
     for (int64_t at = 0; at < outputs * p->cols && !status; at += step) { /* columns of all experts; row i begins with column i x cols */
         const int64_t take = outputs * p->cols - at < step ? outputs * p->cols - at : step;
-        status = safetensors_read_f32(st, t, (uint64_t)(at * experts), (uint64_t)(take * experts), scratch, e);
+        status = safetensors_read_f32(st, tensor, (uint64_t)(at * experts), (uint64_t)(take * experts), scratch, e);
         for (int64_t c = at; c < at + take && !status; c++)
             for (int64_t expert = 0; expert < experts; expert++) {
                 const int64_t row = expert * outputs + c / p->cols - first;
@@ -652,7 +652,7 @@ static int read_abreast(const safetensors *st, const safetensors_tensor *t, cons
 static bool is_finite_bits(uint32_t bits) { return (bits & 0x7f800000u) != 0x7f800000u; }
 
 /* A value that is not finite would spoil the first loss, where nothing tells which value it was. */
-static int check_finite(const safetensors *st, const safetensors_tensor *t, const float *values, int64_t n, pt_error *e)
+static int check_finite(const safetensors *st, const safetensors_tensor *tensor, const float *values, int64_t n, pt_error *e)
 {
     uint32_t bits, finite = 1;
     for (int64_t i = 0; i < n; i++) {
@@ -662,8 +662,8 @@ static int check_finite(const safetensors *st, const safetensors_tensor *t, cons
     if (finite)
         return 0;
     return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" has a value that is not finite (NaN or infinity): the weights are damaged, or "
-                                 "their training diverged: use another copy, or an older checkpoint", safetensors_path(st, t),
-                                 t->name);
+                                 "their training diverged: use another copy, or an older checkpoint", safetensors_path(st, tensor),
+                                 tensor->name);
 }
 
 int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,
@@ -673,17 +673,17 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
     int status = 0;
     for (int k = 0; k < p->parts && !status; k++) {
         const param_part *part = &p->part[k];
-        const safetensors_tensor *t = find_part(m, st, p, k);
-        if (!t && is_scorer(m, p)) {
+        const safetensors_tensor *tensor = find_part(m, st, p, k);
+        if (!tensor && is_scorer(m, p)) {
             memset(out, 0, (size_t)(n_rows * p->cols) * sizeof *out);
             continue;
         }
-        if (!t)
+        if (!tensor)
             return missing_tensor(m, st, p, k, e);
         if (part->vector) {
-            status = read_rows(m, st, t, part, 0, part->rows, 1, out + part->row0, e);
+            status = read_rows(m, st, tensor, part, 0, part->rows, 1, out + part->row0, e);
             if (!status)
-                status = check_finite(st, t, out + part->row0, part->rows, e);
+                status = check_finite(st, tensor, out + part->row0, part->rows, e);
             continue;
         }
         int64_t from = row0 > part->row0 ? row0 : part->row0;
@@ -692,23 +692,23 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
             continue;
         float *at = out + (from - row0) * p->cols;
         int64_t first = from - part->row0, n = to - from;
-        if (lacks_new_rows(m, t, p)) {
-            const int64_t there = t->shape[0] - first < 0 ? 0 : t->shape[0] - first < n ? t->shape[0] - first : n;
+        if (lacks_new_rows(m, tensor, p)) {
+            const int64_t there = tensor->shape[0] - first < 0 ? 0 : tensor->shape[0] - first < n ? tensor->shape[0] - first : n;
             memset(at + there * p->cols, 0, (size_t)((n - there) * p->cols) * sizeof *at);
             n = there;
         }
         prequantized q;
-        const int few = part->transposed ? prequantized_open(st, t, m->config.stored_type, &q, e) : 0;
+        const int few = part->transposed ? prequantized_open(st, tensor, m->config.stored_type, &q, e) : 0;
         if (few < 0)
             return few;
         if (part->abreast)
-            status = read_abreast(st, t, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
+            status = read_abreast(st, tensor, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
         else if (part->transposed && !few)
-            status = read_transposed(st, t, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
+            status = read_transposed(st, tensor, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
         else
-            status = read_rows(m, st, t, part, first, n, p->cols, at, e);
+            status = read_rows(m, st, tensor, part, first, n, p->cols, at, e);
         if (!status)
-            status = check_finite(st, t, at, n * p->cols, e);
+            status = check_finite(st, tensor, at, n * p->cols, e);
     }
     return status;
 }

@@ -111,10 +111,10 @@ typedef struct weights_layout {
  * requested once from the getter if about 4/3 of its fp32 bytes fit the scratch, else once for each slice that fits, so give
  * some tens of MiB. PT_FAILED also if a finite value is beyond F16. If several processes write the same files (safetensors_share), all call
  * this, and the getter says whose turn it is: for all rows of a transposed parameter the same one's. */
-int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, weights_layout layout,
+int weights_export(const model *m, struct safetensors_writer *writer, pt_dtype dtype, weights_layout layout,
                    weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 /* The same for the parameters that have a type. */
-int weights_export_some(const model *m, struct safetensors_writer *w, weights_type type_of, weights_layout layout,
+int weights_export_some(const model *m, struct safetensors_writer *writer, weights_type type_of, weights_layout layout,
                         weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 size_t weights_scratch_bytes(const model *m);
 

@@ -13,7 +13,7 @@ low_shape low_shape_of(const param *p, int k);
 typedef struct low_matrix { low_shape s; char *hi; uint16_t *lo; const char *g; uint32_t stream; } low_matrix;
 low_matrix low_matrix_of(const update *u, int k, int64_t number);
 /* Entries of a slab before its own. */
-int64_t low_entries_before(const update *u, const slab *s, int k, int64_t number);
+int64_t low_entries_before(const update *u, const slab *slab, int k, int64_t number);
 
 /* r = P g, of a matrix by rows g P^T, in out_type; projection (rank, small) in the type of g. */
 void low_project(queue *q, pt_dtype type, pt_dtype out_type, const low_shape *s, const void *projection, const void *g, void *r);

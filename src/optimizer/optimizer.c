@@ -86,21 +86,24 @@ uint64_t workspace_of_parts(const param *p, uint64_t (*of_part)(const param *p, 
     return most;
 }
 
-int64_t slab_of_part(const slab *s, const param *p, int k) { return s->of_part ? s->of_part(p, k) : slab_entries(s, part_values(p, k)); }
+int64_t slab_of_part(const slab *slab, const param *p, int k)
+{
+    return slab->of_part ? slab->of_part(p, k) : slab_entries(slab, part_values(p, k));
+}
 
-int64_t slab_first(const slab *s, const param *p, int k)
+int64_t slab_first(const slab *slab, const param *p, int k)
 {
     int64_t first = 0;
-    if (!s->of_part)
-        return part_first(p, k) / s->values;
+    if (!slab->of_part)
+        return part_first(p, k) / slab->values;
     for (int i = 0; i < k; i++)
-        first += s->of_part(p, i);
+        first += slab->of_part(p, i);
     return first;
 }
 
-int64_t slab_of_param(const slab *s, const param *p)
+int64_t slab_of_param(const slab *slab, const param *p)
 {
-    return s->of_part ? slab_first(s, p, p->parts) : slab_entries(s, p->rows * p->cols);
+    return slab->of_part ? slab_first(slab, p, p->parts) : slab_entries(slab, p->rows * p->cols);
 }
 
 void optimizer_prepare(model *m, const optimizer_args *a)

@@ -93,7 +93,7 @@ extern const optimizer *const optimizers[]; /* NULL ends them; in the order of p
 
 const optimizer *optimizer_find(const char *name); /* NULL: there is none */
 /* The optimizer of a step; AdamW if it has none. */
-static inline const optimizer *shape_optimizer(const step_shape *s) { return s->optimizer ? s->optimizer : &optimizer_adamw; }
+static inline const optimizer *shape_optimizer(const step_shape *shape) { return shape->optimizer ? shape->optimizer : &optimizer_adamw; }
 
 /* The rule of a parameter. That of a frozen one keeps nothing and does nothing. */
 const update_rule *optimizer_rule(const optimizer *o, const param *p);
@@ -111,13 +111,13 @@ typedef struct part_matrix { int64_t n, rows, cols; } part_matrix;
 part_matrix part_matrix_of(const param *p, int k);
 
 /* Entries of part k, where they begin among the parameter's, and those of all parts. */
-int64_t slab_of_part(const slab *s, const param *p, int k);
-int64_t slab_first(const slab *s, const param *p, int k);
-int64_t slab_of_param(const slab *s, const param *p);
+int64_t slab_of_part(const slab *slab, const param *p, int k);
+int64_t slab_first(const slab *slab, const param *p, int k);
+int64_t slab_of_param(const slab *slab, const param *p);
 /* Has the slab one entry per value? */
-static inline bool slab_is_of_values(const slab *s) { return !s->of_part && s->values == 1; }
+static inline bool slab_is_of_values(const slab *slab) { return !slab->of_part && slab->values == 1; }
 /* Entries of a slab without of_part for so many values from a block's beginning. */
-static inline int64_t slab_entries(const slab *s, int64_t values) { return (values + s->values - 1) / s->values; }
+static inline int64_t slab_entries(const slab *slab, int64_t values) { return (values + slab->values - 1) / slab->values; }
 /* For rules that update one part after the other: the largest workspace of a part; takes n entries from a workspace. */
 uint64_t workspace_of_parts(const param *p, uint64_t (*of_part)(const param *p, int k));
 static inline uint64_t workspace_take(uint64_t *at, int64_t n, uint64_t each)

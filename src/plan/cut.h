@@ -11,6 +11,6 @@ _Static_assert(CUT_VALUES % ADAMW8BIT_BLOCK == 0, "blocks of states do not cross
 /* Rows between two places where trained values may be cut: partial sums of squares and blocks of states end there. */
 int64_t cut_rows(const param *a);
 /* Rows of each piece of a parameter but the last; limit: elements of a chunk. */
-int64_t cut_piece_rows(const packing *p, const model *m, const step_shape *s, const param *a, int64_t limit);
+int64_t cut_piece_rows(const packing *packing, const model *m, const step_shape *shape, const param *a, int64_t limit);
 
 #endif

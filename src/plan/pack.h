@@ -62,41 +62,58 @@ typedef struct packing {
     int64_t *cuts;        /* (chunks_n, ranks + 1): element where the shard of each rank begins, and the end */
 } packing;
 
-int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e);
-void packing_free(packing *p);
+int pack(const model *m, const step_shape *shape, int64_t chunk_bytes, packing *out, pt_error *e);
+void packing_free(packing *packing);
 
-static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
-/* Is the chunk's gradient a list of rows? */
-static inline bool chunk_has_rows(const packing *p, int c) { return p->chunks[c].trained && p->chunks[c].looked_up; }
-static inline uint64_t chunk_gradient_bytes(const packing *p, int c)
+static inline uint64_t chunk_weight_bytes(const packing *packing, int c)
 {
-    return p->chunks[c].trained && !p->chunks[c].looked_up ? (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type) : 0;
+    return (uint64_t)packing->chunks[c].elements * dtype_bytes(packing->type);
+}
+/* Is the chunk's gradient a list of rows? */
+static inline bool chunk_has_rows(const packing *packing, int c) { return packing->chunks[c].trained && packing->chunks[c].looked_up; }
+static inline uint64_t chunk_gradient_bytes(const packing *packing, int c)
+{
+    return packing->chunks[c].trained && !packing->chunks[c].looked_up
+               ? (uint64_t)packing->chunks[c].shard_elements * dtype_bytes(packing->type)
+               : 0;
 }
 /* The gradient that an update writes out of a list of rows. */
-static inline uint64_t update_gradient_bytes(const packing *p, int c) { return chunk_has_rows(p, c) ? chunk_weight_bytes(p, c) : 0; }
-static inline uint64_t chunk_shard_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type); }
-static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
-static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
+static inline uint64_t update_gradient_bytes(const packing *packing, int c)
+{
+    return chunk_has_rows(packing, c) ? chunk_weight_bytes(packing, c) : 0;
+}
+static inline uint64_t chunk_shard_bytes(const packing *packing, int c)
+{
+    return (uint64_t)packing->chunks[c].shard_elements * dtype_bytes(packing->type);
+}
+static inline uint64_t chunk_state_bytes(const packing *packing, int c) { return packing->chunks[c].state_bytes; }
+static inline piece *chunk_piece(const packing *packing, int c, int i)
+{
+    return &packing->pieces[packing->piece_of_chunk[packing->chunks[c].piece0 + i]];
+}
 
 /* The rows of a piece in a rank's shard. Shards are cut where partial sums of squares and blocks of 8-bit states end, and never inside a
  * matrix that is updated whole. A matrix in few bits may be cut anywhere; its values are not stored by row, so it has no rows here. */
 typedef struct piece_share { int64_t row0, rows; } piece_share;
-piece_share packing_share(const packing *k, const model *m, const piece *p, int rank);
-static inline int64_t shard_start(const packing *k, int chunk, int rank) { return k->cuts[chunk * (k->ranks + 1) + rank]; }
+piece_share packing_share(const packing *packing, const model *m, const piece *piece, int rank);
+static inline int64_t shard_start(const packing *packing, int chunk, int rank)
+{
+    return packing->cuts[chunk * (packing->ranks + 1) + rank];
+}
 /* The ranks' partial sums of a chunk's parameters of a block are added together: one shard per rank, in order, each of this many fp32
  * numbers (of the largest shard). 0: the block trains nothing there. */
-int64_t partial_floats(const packing *k, const model *m, int block, int chunk);
+int64_t partial_floats(const packing *packing, const model *m, int block, int chunk);
 /* The bytes of these shards of all ranks. */
-uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk);
+uint64_t partial_bytes(const packing *packing, const model *m, int block, int chunk);
 /* Does the chunk have rows of a table to which the head adds its sums, too? They have partial sums of their own, laid out like those of the
  * embedding. */
-bool chunk_has_tied_rows(const packing *k, const model *m, int chunk);
+bool chunk_has_tied_rows(const packing *packing, const model *m, int chunk);
 /* Offset of a piece's rows in the shard of their rank. */
-int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank);
+int64_t partial_offset(const packing *packing, const model *m, const piece *piece, int rank);
 
 /* Elements of the chunk's weights for so many rows of a parameter: 2 per value if it stays fp32 beside bf16; for a matrix in few bits
  * (model/storage.h), as many as the bytes of a piece of these rows. */
-int64_t piece_elements(const packing *p, const param *a, int64_t row0, int64_t rows);
+int64_t piece_elements(const packing *packing, const param *a, int64_t row0, int64_t rows);
 
 /* A range that one op updates: adjacent pieces of a chunk, with the same rule and weight decay, of the compute type; or one piece that
  * stays fp32. */
@@ -107,9 +124,9 @@ typedef struct update_span {
     int64_t offset, values; /* elements from the chunk's start */
 } update_span;
 /* The next span of chunk c at or after piece_of_chunk[*at], which advances; false: there is none. A frozen chunk has none. */
-bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out);
+bool update_span_next(const model *m, const packing *packing, int c, int *at, update_span *out);
 
 /* Sets needed[c] (chunks_n flags) for the chunks that a block's computation reads whole. */
-void block_chunks(const model *m, const packing *p, int block, unsigned char *needed);
+void block_chunks(const model *m, const packing *packing, int block, unsigned char *needed);
 
 #endif

@@ -18,11 +18,11 @@ int plan_alloc(plan *p, int chunks_n, int blocks_n, pt_error *e)
     return pt_fail(e, PT_FAILED, "out of memory for a plan of %d chunks and %d layers", chunks_n, blocks_n);
 }
 
-void plan_free(plan *p)
+void plan_free(plan *plan)
 {
-    free(p->chunks);
-    free(p->blocks);
-    memset(p, 0, sizeof *p);
+    free(plan->chunks);
+    free(plan->blocks);
+    memset(plan, 0, sizeof *plan);
 }
 
 int plan_copy(plan *to, const plan *from, pt_error *e)
@@ -51,11 +51,16 @@ static int validate_number(const char *key, long long made, long long given, pt_
 }
 
 /* A value that the file does not have is not compared. */
-static int validate_dimensions(const plan_target *t, const model_config *c, pt_error *e)
+static int validate_dimensions(const plan_target *t, const model_config *config, pt_error *e)
 {
-    const struct { const char *key; int64_t made, here; } all[] = {{"hidden", t->hidden, c->hidden}, {"heads", t->heads, c->heads},
-                                                                   {"kv_heads", t->kv_heads, c->kv_heads}, {"ffn", t->ffn, c->ffn},
-                                                                   {"vocab", t->vocab, c->vocab}};
+    const struct {
+        const char *key;
+        int64_t made, here;
+    } all[] = {{"hidden", t->hidden, config->hidden},
+               {"heads", t->heads, config->heads},
+               {"kv_heads", t->kv_heads, config->kv_heads},
+               {"ffn", t->ffn, config->ffn},
+               {"vocab", t->vocab, config->vocab}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
         if (all[i].made)
@@ -75,24 +80,24 @@ static int validate_trained(const plan_target *t, const model *m, pt_error *e)
                    (long long)t->trained, (long long)t->parameters, (long long)here);
 }
 
-static int validate_target(const plan_target *t, const model *m, const step_shape *s, pt_error *e)
+static int validate_target(const plan_target *t, const model *m, const step_shape *shape, pt_error *e)
 {
     if (!t->model_type[0])
         return 0;
     if (strcmp(t->model_type, m->config.model_type))
         return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, but this one is %s: plan again", t->model_type,
                        m->config.model_type);
-    if (t->type != s->type)
+    if (t->type != shape->type)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, but this run computes in %s: plan again, or give the other `precision`",
-                       t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
-    if (t->optimizer && t->optimizer != shape_optimizer(s))
+                       t->type == PT_BF16 ? "bf16" : "fp32", shape->type == PT_BF16 ? "bf16" : "fp32");
+    if (t->optimizer && t->optimizer != shape_optimizer(shape))
         return pt_fail(e, PT_FAILED,
                        "the plan was made for `optimizer` %s, but this run has %s, which has other states: plan again, or give the other "
                        "one",
-                       t->optimizer->name, shape_optimizer(s)->name);
-    if (t->gpu >= 0 && t->gpu != s->gpu)
+                       t->optimizer->name, shape_optimizer(shape)->name);
+    if (t->gpu >= 0 && t->gpu != shape->gpu)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, but this run computes on %s, which divides a step differently: plan again",
-                       t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");
+                       t->gpu ? "a GPU" : "a CPU", shape->gpu ? "a GPU" : "a CPU");
     int failed = validate_number("parameters", t->parameters, m->parameters, e);
     if (!failed)
         failed = validate_number("layers", t->layers, m->config.layers, e);
@@ -101,22 +106,22 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     if (!failed)
         failed = validate_trained(t, m, e);
     if (!failed)
-        failed = validate_number("seq_len", t->seq_len, s->seq_len, e);
+        failed = validate_number("seq_len", t->seq_len, shape->seq_len, e);
     if (!failed)
-        failed = validate_number("batch", t->batch, s->batch, e);
+        failed = validate_number("batch", t->batch, shape->batch, e);
     return failed;
 }
 
-static int validate_batch(const plan *p, const step_shape *s, pt_error *e)
+static int validate_batch(const plan *plan, const step_shape *shape, pt_error *e)
 {
-    if (p->micro_batch < 1 || p->micro_batch % s->unit_seqs || s->batch % p->micro_batch)
+    if (plan->micro_batch < 1 || plan->micro_batch % shape->unit_seqs || shape->batch % plan->micro_batch)
         return pt_fail(e, PT_FAILED,
                        "the plan's \"micro_batch\" is %lld; it must be a multiple of the %lld sequences that are accumulated "
                        "together and divide the batch of %lld",
-                       (long long)p->micro_batch, (long long)s->unit_seqs, (long long)s->batch);
-    int64_t micros = s->batch / p->micro_batch;
-    if (p->visit < 1 || micros % p->visit)
-        return pt_fail(e, PT_FAILED, "the plan's \"visit\" is %d; it must divide the %lld micro-batches of a step", p->visit,
+                       (long long)plan->micro_batch, (long long)shape->unit_seqs, (long long)shape->batch);
+    int64_t micros = shape->batch / plan->micro_batch;
+    if (plan->visit < 1 || micros % plan->visit)
+        return pt_fail(e, PT_FAILED, "the plan's \"visit\" is %d; it must divide the %lld micro-batches of a step", plan->visit,
                        (long long)micros);
     return 0;
 }
@@ -129,9 +134,9 @@ static int validate_slots(const char *key, int n, bool needed, pt_error *e)
     return pt_fail(e, PT_FAILED, "the plan's \"%s\" is %d; it must be from %d to %d", key, n, needed ? 1 : 0, PLAN_MAX_SLOTS);
 }
 
-static int validate_chunk(const plan *p, const packing *packing, int c, pt_error *e)
+static int validate_chunk(const plan *plan, const packing *packing, int c, pt_error *e)
 {
-    const plan_chunk *k = &p->chunks[c];
+    const plan_chunk *k = &plan->chunks[c];
     if ((unsigned)k->placement >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
         return pt_fail(e, PT_FAILED,
                        "the plan's chunk %d has an unknown \"home\" or \"update\": homes are device, host and disk, updates run on device "
@@ -145,79 +150,79 @@ static int validate_chunk(const plan *p, const packing *packing, int c, pt_error
 }
 
 /* Layers without backward need not save anything. */
-static int validate_passing(const plan *p, const model *m, pt_error *e)
+static int validate_passing(const plan *plan, const model *m, pt_error *e)
 {
-    for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)
-        if (p->blocks[b].level != SAVE_INPUT || p->blocks[b].place != TIER_DEVICE)
+    for (int b = 0; b < model_passing_layers(m) && b < plan->blocks_n; b++)
+        if (plan->blocks[b].level != SAVE_INPUT || plan->blocks[b].place != TIER_DEVICE)
             return pt_fail(e, PT_FAILED,
                            "the plan's layer %d comes before everything that is trained, so that backward does not reach it: its \"save\" "
                            "must be input and its \"place\" device", b);
     return 0;
 }
 
-static int validate_placements(const plan *p, const packing *k, pt_error *e)
+static int validate_placements(const plan *plan, const packing *packing, pt_error *e)
 {
     bool elsewhere = false, sharded = false, swapped = false;
-    for (int c = 0; c < p->chunks_n; c++) {
-        int failed = validate_chunk(p, k, c, e);
+    for (int c = 0; c < plan->chunks_n; c++) {
+        int failed = validate_chunk(plan, packing, c, e);
         if (failed)
             return failed;
-        elsewhere |= p->chunks[c].placement != TIER_DEVICE;
-        sharded |= p->chunks[c].sharded;
+        elsewhere |= plan->chunks[c].placement != TIER_DEVICE;
+        sharded |= plan->chunks[c].sharded;
     }
-    for (int b = 0; b < p->blocks_n; b++) {
-        if ((unsigned)p->blocks[b].level >= SAVE_LEVELS || (unsigned)p->blocks[b].place >= TIERS)
+    for (int b = 0; b < plan->blocks_n; b++) {
+        if ((unsigned)plan->blocks[b].level >= SAVE_LEVELS || (unsigned)plan->blocks[b].place >= TIERS)
             return pt_fail(e, PT_FAILED, "the plan's layer %d has an unknown \"save\" or \"place\": plan again", b);
-        swapped |= p->blocks[b].place != TIER_DEVICE;
+        swapped |= plan->blocks[b].place != TIER_DEVICE;
     }
-    int failed = validate_slots("n_buffer", p->n_buffer, elsewhere || sharded, e);
+    int failed = validate_slots("n_buffer", plan->n_buffer, elsewhere || sharded, e);
     if (!failed)
-        failed = validate_slots("n_update", p->n_update, elsewhere, e);
+        failed = validate_slots("n_update", plan->n_update, elsewhere, e);
     if (!failed)
-        failed = validate_slots("n_swap", p->n_swap, swapped, e);
+        failed = validate_slots("n_swap", plan->n_swap, swapped, e);
     return failed;
 }
 
-static int validate_updates(const plan *p, const step_shape *s, const packing *k, pt_error *e)
+static int validate_updates(const plan *plan, const step_shape *shape, const packing *packing, pt_error *e)
 {
-    for (int c = 0; c < p->chunks_n && s->gpu; c++)
-        if (k->chunks[c].by_device && p->chunks[c].update == TIER_HOST)
+    for (int c = 0; c < plan->chunks_n && shape->gpu; c++)
+        if (packing->chunks[c].by_device && plan->chunks[c].update == TIER_HOST)
             return pt_fail(e, PT_FAILED,
                            "the plan updates chunk %d on the host, but with `optimizer` %s the update multiplies matrices, which gives "
                            "other bits on the host than on the GPU: set its \"update\" to device, or plan again",
-                           c, k->optimizer->name);
+                           c, packing->optimizer->name);
     return 0;
 }
 
-int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e)
+int plan_validate(const plan *plan, const model *m, const step_shape *shape, const packing *packing, bool clipping, pt_error *e)
 {
-    int failed = validate_target(&p->made_for, m, s, e);
+    int failed = validate_target(&plan->made_for, m, shape, e);
     if (failed)
         return failed;
-    if (p->chunk_bytes != k->chunk_bytes)
+    if (plan->chunk_bytes != packing->chunk_bytes)
         return pt_fail(e, PT_FAILED, "the plan's \"chunk_bytes\" is %lld, but the parameters were packed with %lld; pack them as the "
-                                     "plan says", (long long)p->chunk_bytes, (long long)k->chunk_bytes);
-    if (p->chunks_n != k->chunks_n)
+                                     "plan says", (long long)plan->chunk_bytes, (long long)packing->chunk_bytes);
+    if (plan->chunks_n != packing->chunks_n)
         return pt_fail(e, PT_FAILED, "the plan has %d chunks, but the model's parameters make %d of \"chunk_bytes\" %lld; plan again",
-                       p->chunks_n, k->chunks_n, (long long)p->chunk_bytes);
-    if (p->blocks_n != m->config.layers)
-        return pt_fail(e, PT_FAILED, "the plan has %d layers in \"blocks\", but the model has %lld; plan again", p->blocks_n,
+                       plan->chunks_n, packing->chunks_n, (long long)plan->chunk_bytes);
+    if (plan->blocks_n != m->config.layers)
+        return pt_fail(e, PT_FAILED, "the plan has %d layers in \"blocks\", but the model has %lld; plan again", plan->blocks_n,
                        (long long)m->config.layers);
-    if ((unsigned)p->update > UPDATE_END)
+    if ((unsigned)plan->update > UPDATE_END)
         return pt_fail(e, PT_FAILED, "the plan's \"update\" is unknown: it must be backward, next_forward or end");
-    if (p->update == UPDATE_BACKWARD && clipping)
+    if (plan->update == UPDATE_BACKWARD && clipping)
         return pt_fail(e, PT_FAILED,
                        "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all gradients first: "
                        "use next_forward or end, or turn clipping off with `max_grad_norm` 0");
-    failed = validate_batch(p, s, e);
+    failed = validate_batch(plan, shape, e);
     if (!failed)
-        failed = validate_placements(p, k, e);
+        failed = validate_placements(plan, packing, e);
     if (!failed)
-        failed = validate_passing(p, m, e);
+        failed = validate_passing(plan, m, e);
     if (!failed)
-        failed = validate_updates(p, s, k, e);
-    if (!failed && p->ranges && shape_lanes(s) > 1)
+        failed = validate_updates(plan, shape, packing, e);
+    if (!failed && plan->ranges && shape_lanes(shape) > 1)
         failed = pt_fail(e, PT_FAILED, "the plan computes layers by \"ranges\" of experts, which gradients that are summed in %d lanes do "
-                                       "not allow: plan again", shape_lanes(s));
+                                       "not allow: plan again", shape_lanes(shape));
     return failed;
 }

@@ -71,13 +71,13 @@ typedef struct plan {
 } plan;
 
 /* An empty plan with space for so many chunks and layers, all on the device. */
-int plan_alloc(plan *p, int chunks_n, int blocks_n, pt_error *e);
-void plan_free(plan *p);
+int plan_alloc(plan *plan, int chunks_n, int blocks_n, pt_error *e);
+void plan_free(plan *plan);
 int plan_copy(plan *to, const plan *from, pt_error *e); /* `to` is overwritten, not freed */
 
 /* Checks that the plan belongs to this model and step, and that its values are possible: PT_FAILED names the key and the fix. Does not
  * check the memory that it needs. */
-int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e);
+int plan_validate(const plan *plan, const model *m, const step_shape *shape, const packing *packing, bool clipping, pt_error *e);
 
 /* JSON as in plan.json. Equal neighbours among the chunks and blocks are written once, with their count:
  *
@@ -98,7 +98,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  * by its "fits", is accepted too: its "plan" is read. `name` is what errors call the text. On 0 the caller owns *out (plan_free). */
 int plan_read(const char *path, plan *out, pt_error *e);
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e);
-char *plan_to_json(const plan *p, const model *m, const step_shape *s); /* malloc'ed text, NULL: out of memory */
-char *plan_write_json(const plan *p, const char *made_for); /* the same; made_for: what stands between the braces of that key */
+char *plan_to_json(const plan *plan, const model *m, const step_shape *shape); /* malloc'ed text, NULL: out of memory */
+char *plan_write_json(const plan *plan, const char *made_for); /* the same; made_for: what stands between the braces of that key */
 
 #endif

@@ -15,10 +15,10 @@ enum { UPDATES = 3, TYPES = 3 };
 
 /* ---- reading ---- */
 
-static int get_name(const json_source *s, const char *key, const char *const *names, int n, int *out, pt_error *e)
+static int get_name(const json_source *src, const char *key, const char *const *names, int n, int *out, pt_error *e)
 {
     const char *text;
-    int failed = json_get_string(s, key, JSON_REQUIRED, &text, e);
+    int failed = json_get_string(src, key, JSON_REQUIRED, &text, e);
     if (failed)
         return failed;
     char list[128] = "";
@@ -29,28 +29,28 @@ static int get_name(const json_source *s, const char *key, const char *const *na
         }
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
     }
-    return pt_fail(e, PT_FAILED, "%s: \"%s\" is \"%.40s\"; it must be one of %s", s->where, key, text, list);
+    return pt_fail(e, PT_FAILED, "%s: \"%s\" is \"%.40s\"; it must be one of %s", src->where, key, text, list);
 }
 
-static int get_int(const json_source *s, const char *key, int min, int max, int *out, pt_error *e)
+static int get_int(const json_source *src, const char *key, int min, int max, int *out, pt_error *e)
 {
     int64_t n;
-    int failed = json_get_int(s, key, JSON_REQUIRED, min, max, &n, e);
+    int failed = json_get_int(src, key, JSON_REQUIRED, min, max, &n, e);
     if (!failed)
         *out = (int)n;
     return failed;
 }
 
-static int refuse_unknown(const json_source *s, const char *const *known, int n, pt_error *e)
+static int refuse_unknown(const json_source *src, const char *const *known, int n, pt_error *e)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(s->object, key, value) {
+    json_object_foreach(src->object, key, value) {
         int i = 0;
         while (i < n && strcmp(key, known[i]))
             i++;
         if (i == n)
-            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", src->where, key);
     }
     return 0;
 }
@@ -104,12 +104,12 @@ static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
     return failed;
 }
 
-static int read_target(const json_source *s, plan_target *t, pt_error *e)
+static int read_target(const json_source *src, plan_target *t, pt_error *e)
 {
     static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",    "vocab",
                                        "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing", "trains"};
     json_source in = {0};
-    int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
+    int failed = json_get_object(src, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
         return failed;
     const char *name, *const type_names[TYPES] = {types[0].name, types[1].name, types[2].name};
@@ -148,124 +148,125 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
 /* Calls `read` for each entry of a run-length coded list; without `p` only counts the entries. */
 typedef int (*read_entry)(const json_source *s, plan *p, int at, int count, pt_error *e);
 
-static int read_list(const json_source *s, const char *key, int max, read_entry read, plan *p, int *n, pt_error *e)
+static int read_list(const json_source *src, const char *key, int max, read_entry read, plan *plan, int *n, pt_error *e)
 {
     json_t *list, *value;
     size_t i;
     *n = 0;
-    int failed = json_get_array(s, key, JSON_REQUIRED, &list, e);
+    int failed = json_get_array(src, key, JSON_REQUIRED, &list, e);
     if (failed)
         return failed;
     json_array_foreach(list, i, value) {
         json_source entry = {.object = value};
         int count;
-        snprintf(entry.where, sizeof entry.where, "%.440s: %s[%zu]", s->where, key, i);
+        snprintf(entry.where, sizeof entry.where, "%.440s: %s[%zu]", src->where, key, i);
         if (!json_is_object(value))
             return pt_fail(e, PT_FAILED, "%s is %s, but an object { ... } is needed", entry.where, json_type_name(value));
         failed = get_int(&entry, "count", 1, max, &count, e);
         if (!failed && count > max - *n)
             failed = pt_fail(e, PT_FAILED, "%s: the counts add up to more than %d; correct them", entry.where, max);
-        if (!failed && p)
-            failed = read(&entry, p, *n, count, e);
+        if (!failed && plan)
+            failed = read(&entry, plan, *n, count, e);
         if (failed)
             return failed;
         *n += count;
     }
     if (!*n)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is empty; plan again", s->where, key);
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is empty; plan again", src->where, key);
     return 0;
 }
 
-static int read_chunks(const json_source *s, plan *p, int at, int count, pt_error *e)
+static int read_chunks(const json_source *src, plan *plan, int at, int count, pt_error *e)
 {
     static const char *const keys[] = {"count", "home", "update", "sharded"};
     bool sharded = false;
-    int placement = 0, update = 0, failed = refuse_unknown(s, keys, 4, e);
+    int placement = 0, update = 0, failed = refuse_unknown(src, keys, 4, e);
     if (!failed)
-        failed = get_name(s, "home", tier_names, TIERS, &placement, e);
+        failed = get_name(src, "home", tier_names, TIERS, &placement, e);
     if (!failed)
-        failed = get_name(s, "update", tier_names, TIER_DISK, &update, e);
+        failed = get_name(src, "update", tier_names, TIER_DISK, &update, e);
     if (!failed)
-        failed = json_get_bool(s, "sharded", JSON_OPTIONAL, &sharded, e);
+        failed = json_get_bool(src, "sharded", JSON_OPTIONAL, &sharded, e);
     for (int i = at; !failed && i < at + count; i++)
-        p->chunks[i] = (plan_chunk){(tier)placement, (tier)update, sharded};
+        plan->chunks[i] = (plan_chunk){(tier)placement, (tier)update, sharded};
     return failed;
 }
 
-static int read_blocks(const json_source *s, plan *p, int at, int count, pt_error *e)
+static int read_blocks(const json_source *src, plan *plan, int at, int count, pt_error *e)
 {
     static const char *const keys[] = {"count", "save", "place"};
-    int level = 0, place = 0, failed = refuse_unknown(s, keys, 3, e);
+    int level = 0, place = 0, failed = refuse_unknown(src, keys, 3, e);
     if (!failed)
-        failed = get_name(s, "save", level_names, SAVE_LEVELS + 1, &level, e);
+        failed = get_name(src, "save", level_names, SAVE_LEVELS + 1, &level, e);
     if (!failed)
-        failed = get_name(s, "place", tier_names, TIERS, &place, e);
+        failed = get_name(src, "place", tier_names, TIERS, &place, e);
     for (int i = at; !failed && i < at + count; i++)
-        p->blocks[i] = (plan_block){level < SAVE_ALL ? (save_level)level : SAVE_ALL, (tier)place};
+        plan->blocks[i] = (plan_block){level < SAVE_ALL ? (save_level)level : SAVE_ALL, (tier)place};
     return failed;
 }
 
-static int read_numbers(const json_source *s, plan *p, pt_error *e)
+static int read_numbers(const json_source *src, plan *plan, pt_error *e)
 {
-    int update = 0, failed = json_get_int(s, "chunk_bytes", JSON_REQUIRED, PLAN_MIN_CHUNK_BYTES, PLAN_MAX_CHUNK_BYTES, &p->chunk_bytes, e);
+    int update = 0,
+        failed = json_get_int(src, "chunk_bytes", JSON_REQUIRED, PLAN_MIN_CHUNK_BYTES, PLAN_MAX_CHUNK_BYTES, &plan->chunk_bytes, e);
     if (!failed)
-        failed = get_int(s, "n_buffer", 0, PLAN_MAX_SLOTS, &p->n_buffer, e);
+        failed = get_int(src, "n_buffer", 0, PLAN_MAX_SLOTS, &plan->n_buffer, e);
     if (!failed)
-        failed = get_int(s, "n_update", 0, PLAN_MAX_SLOTS, &p->n_update, e);
+        failed = get_int(src, "n_update", 0, PLAN_MAX_SLOTS, &plan->n_update, e);
     if (!failed)
-        failed = get_int(s, "n_swap", 0, PLAN_MAX_SLOTS, &p->n_swap, e);
+        failed = get_int(src, "n_swap", 0, PLAN_MAX_SLOTS, &plan->n_swap, e);
     if (!failed)
-        failed = json_get_int(s, "micro_batch", JSON_REQUIRED, 1, INT32_MAX, &p->micro_batch, e);
+        failed = json_get_int(src, "micro_batch", JSON_REQUIRED, 1, INT32_MAX, &plan->micro_batch, e);
     if (!failed)
-        failed = get_int(s, "visit", 1, INT32_MAX, &p->visit, e);
+        failed = get_int(src, "visit", 1, INT32_MAX, &plan->visit, e);
     if (!failed)
-        failed = get_name(s, "update", update_names, UPDATES, &update, e);
+        failed = get_name(src, "update", update_names, UPDATES, &update, e);
     if (!failed)
-        failed = json_get_bool(s, "ranges", JSON_OPTIONAL, &p->ranges, e);
+        failed = json_get_bool(src, "ranges", JSON_OPTIONAL, &plan->ranges, e);
     if (!failed)
-        p->update = (update_time)update;
+        plan->update = (update_time)update;
     return failed;
 }
 
-static int read_object(const json_source *s, plan *out, pt_error *e)
+static int read_object(const json_source *src, plan *out, pt_error *e)
 {
     static const char *const keys[] = {"made_for", "chunk_bytes", "n_buffer", "n_update", "n_swap", "micro_batch",
                                        "visit",    "update",      "ranges",   "chunks",   "blocks"};
-    int chunks, blocks, failed = refuse_unknown(s, keys, (int)(sizeof keys / sizeof *keys), e);
+    int chunks, blocks, failed = refuse_unknown(src, keys, (int)(sizeof keys / sizeof *keys), e);
     if (!failed)
-        failed = read_list(s, "chunks", PLAN_MAX_CHUNKS, read_chunks, NULL, &chunks, e);
+        failed = read_list(src, "chunks", PLAN_MAX_CHUNKS, read_chunks, NULL, &chunks, e);
     if (!failed)
-        failed = read_list(s, "blocks", MODEL_MAX_LAYERS, read_blocks, NULL, &blocks, e);
+        failed = read_list(src, "blocks", MODEL_MAX_LAYERS, read_blocks, NULL, &blocks, e);
     if (failed)
         return failed;
-    plan p;
-    failed = plan_alloc(&p, chunks, blocks, e);
+    plan plan;
+    failed = plan_alloc(&plan, chunks, blocks, e);
     if (failed)
         return failed;
-    failed = read_target(s, &p.made_for, e);
+    failed = read_target(src, &plan.made_for, e);
     if (!failed)
-        failed = read_numbers(s, &p, e);
+        failed = read_numbers(src, &plan, e);
     if (!failed)
-        failed = read_list(s, "chunks", PLAN_MAX_CHUNKS, read_chunks, &p, &chunks, e);
+        failed = read_list(src, "chunks", PLAN_MAX_CHUNKS, read_chunks, &plan, &chunks, e);
     if (!failed)
-        failed = read_list(s, "blocks", MODEL_MAX_LAYERS, read_blocks, &p, &blocks, e);
+        failed = read_list(src, "blocks", MODEL_MAX_LAYERS, read_blocks, &plan, &blocks, e);
     if (failed)
-        plan_free(&p);
+        plan_free(&plan);
     else
-        *out = p;
+        *out = plan;
     return failed;
 }
 
 /* A plan, or the output of `protrain plan --json`, which has one under "plan". */
-static int read_any(const json_source *s, plan *out, pt_error *e)
+static int read_any(const json_source *src, plan *out, pt_error *e)
 {
     json_source inner;
-    if (json_is_false(json_object_get(s->object, "fits")))
+    if (json_is_false(json_object_get(src->object, "fits")))
         return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so the file has no plan: plan again with the change that it names",
-                       s->where);
-    if (!json_object_get(s->object, "fits"))
-        return read_object(s, out, e);
-    int failed = json_get_object(s, "plan", JSON_REQUIRED, &inner, e);
+                       src->where);
+    if (!json_object_get(src->object, "fits"))
+        return read_object(src, out, e);
+    int failed = json_get_object(src, "plan", JSON_REQUIRED, &inner, e);
     return failed ? failed : read_object(&inner, out, e);
 }
 
@@ -295,10 +296,10 @@ static int read_stream(const char *path, plan *out, pt_error *e)
     return failed;
 }
 
-static int read_and_close(json_source *s, plan *out, pt_error *e)
+static int read_and_close(json_source *src, plan *out, pt_error *e)
 {
-    const int failed = read_any(s, out, e);
-    json_source_close(s);
+    const int failed = read_any(src, out, e);
+    json_source_close(src);
     return failed;
 }
 
@@ -306,43 +307,43 @@ int plan_read(const char *path, plan *out, pt_error *e)
 {
     if (is_stream(path))
         return read_stream(path, out, e);
-    json_source s;
-    const int failed = json_source_file(&s, path, "a plan", e);
-    return failed ? failed : read_and_close(&s, out, e);
+    json_source src;
+    const int failed = json_source_file(&src, path, "a plan", e);
+    return failed ? failed : read_and_close(&src, out, e);
 }
 
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e)
 {
-    json_source s;
-    const int failed = json_source_text(&s, name, json, n, "a plan", e);
-    return failed ? failed : read_and_close(&s, out, e);
+    json_source src;
+    const int failed = json_source_text(&src, name, json, n, "a plan", e);
+    return failed ? failed : read_and_close(&src, out, e);
 }
 
 /* ---- writing ---- */
 
-static void write_chunks(FILE *f, const plan *p)
+static void write_chunks(FILE *f, const plan *plan)
 {
-    for (int i = 0, n; i < p->chunks_n; i += n) {
-        const plan_chunk *c = &p->chunks[i];
-        for (n = 1; i + n < p->chunks_n && plan_chunk_same(c, c + n);)
+    for (int i = 0, n; i < plan->chunks_n; i += n) {
+        const plan_chunk *c = &plan->chunks[i];
+        for (n = 1; i + n < plan->chunks_n && plan_chunk_same(c, c + n);)
             n++;
         fprintf(f, "%s\n    {\"count\": %d, \"home\": \"%s\", \"update\": \"%s\"%s}", i ? "," : "", n, tier_names[c->placement],
                 tier_names[c->update], c->sharded ? ", \"sharded\": true" : "");
     }
 }
 
-static void write_blocks(FILE *f, const plan *p)
+static void write_blocks(FILE *f, const plan *plan)
 {
-    for (int i = 0, n; i < p->blocks_n; i += n) {
-        const plan_block *b = &p->blocks[i];
-        for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place;)
+    for (int i = 0, n; i < plan->blocks_n; i += n) {
+        const plan_block *b = &plan->blocks[i];
+        for (n = 1; i + n < plan->blocks_n && b[n].level == b->level && b[n].place == b->place;)
             n++;
         fprintf(f, "%s\n    {\"count\": %d, \"save\": \"%s\", \"place\": \"%s\"}", i ? "," : "", n, level_names[b->level],
                 tier_names[b->place]);
     }
 }
 
-char *plan_write_json(const plan *p, const char *made_for)
+char *plan_write_json(const plan *plan, const char *made_for)
 {
     char *text = NULL;
     size_t n;
@@ -350,13 +351,14 @@ char *plan_write_json(const plan *p, const char *made_for)
     if (!f)
         return NULL;
     fprintf(f, "{\n  \"made_for\": {%s},\n", made_for);
-    fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
-               "  \"visit\": %d,\n  \"update\": \"%s\",%s\n  \"chunks\": [",
-            (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update],
-            p->ranges ? "\n  \"ranges\": true," : "");
-    write_chunks(f, p);
+    fprintf(f,
+            "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
+            "  \"visit\": %d,\n  \"update\": \"%s\",%s\n  \"chunks\": [",
+            (long long)plan->chunk_bytes, plan->n_buffer, plan->n_update, plan->n_swap, (long long)plan->micro_batch, plan->visit,
+            update_names[plan->update], plan->ranges ? "\n  \"ranges\": true," : "");
+    write_chunks(f, plan);
     fprintf(f, "\n  ],\n  \"blocks\": [");
-    write_blocks(f, p);
+    write_blocks(f, plan);
     fprintf(f, "\n  ]\n}\n");
     bool failed = ferror(f);
     if (fclose(f) || failed) {
@@ -366,11 +368,11 @@ char *plan_write_json(const plan *p, const char *made_for)
     return text;
 }
 
-char *plan_to_json(const plan *p, const model *m, const step_shape *s)
+char *plan_to_json(const plan *plan, const model *m, const step_shape *shape)
 {
-    const model_config *c = &m->config;
+    const model_config *config = &m->config;
     char trained[128] = "", trains[MODEL_TRAINED_TEXT], made_for[1024 + MODEL_TRAINED_TEXT];
-    model_describe_trained(m, shape_optimizer(s)->name, trains);
+    model_describe_trained(m, shape_optimizer(shape)->name, trains);
     if (!model_trains_all(m))
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
                  (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
@@ -378,8 +380,9 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
              "\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, \"kv_heads\": %lld, "
              "\"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
              "\"gpu\": %s%s, \"trains\": \"%s\"",
-             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
-             (long long)c->kv_heads, (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch,
-             types[s->type == types[1].type].name, shape_optimizer(s)->name, s->gpu ? "true" : "false", trained, trains);
-    return plan_write_json(p, made_for);
+             config->model_type, (long long)m->parameters, (long long)config->layers, (long long)config->hidden, (long long)config->heads,
+             (long long)config->kv_heads, (long long)config->ffn, (long long)config->vocab, (long long)shape->seq_len,
+             (long long)shape->batch, types[shape->type == types[1].type].name, shape_optimizer(shape)->name, shape->gpu ? "true" : "false",
+             trained, trains);
+    return plan_write_json(plan, made_for);
 }

@@ -19,15 +19,15 @@ enum {
 typedef struct work_times { int runs; double ns[WORK_KINDS]; } work_times; /* sums over runs of one schedule */
 
 /* Adds the times of one run. */
-void work_times_add(work_times *w, const schedule_input *in, const schedule *s, const costs *c, const task_time *times);
+void work_times_add(work_times *w, const schedule_input *in, const schedule *sched, const costs *costs, const task_time *times);
 
 typedef struct work_run { const schedule *s; const work_times *times; } work_run;
 
-/* Corrects *c so that simulating the schedules (of one step) gives each kind of work its measured time. Kinds that make less than
+/* Corrects *costs so that simulating the schedules (of one step) gives each kind of work its measured time. Kinds that make less than
  * `least_share` of the whole keep their cost, because one late thread distorts a short time. */
-int costs_adjust(costs *c, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e);
+int costs_adjust(costs *costs, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e);
 
 /* Multiplies all times by `by`. */
-void costs_scale(costs *c, double by);
+void costs_scale(costs *costs, double by);
 
 #endif

@@ -76,19 +76,19 @@ static block_unit unit_of(const blocks *b)
 
 static void price_layer(blocks *b, int block, layer_cost *out)
 {
-    const block_context c = {b->model, b->shape, &b->meter.queue};
+    const block_context ctx = {b->model, b->shape, &b->meter.queue};
     const block_unit unit = unit_of(b);
     block_weights w = weights_of(b, block);
     char *saved = address(60), *workspace = address(61), *x = address(62);
     float *accumulators = (float *)address(63);
     for (int level = 0; level < SAVE_LEVELS; level++) {
-        layer_layout l;
-        layer_layout_init(&l, b->model, block - 1, b->shape, (save_level)level);
-        layer_forward(&c, block, &l, &w, &unit, saved, workspace, x);
+        layer_layout layout;
+        layer_layout_init(&layout, b->model, block - 1, b->shape, (save_level)level);
+        layer_forward(&ctx, block, &layout, &w, &unit, saved, workspace, x);
         out->forward_ns[level] = metered(b);
         if (block < model_first_trained(b->model))
             continue;
-        layer_backward(&c, block, &l, &w, &unit, saved, workspace, x, accumulators, false);
+        layer_backward(&ctx, block, &layout, &w, &unit, saved, workspace, x, accumulators, false);
         out->backward_ns[level] = metered(b);
     }
 }
@@ -105,39 +105,42 @@ static void price_layers(blocks *b, costs *out)
 
 static void price_ends(blocks *b, costs *out)
 {
-    const block_context c = {b->model, b->shape, &b->meter.queue};
+    const block_context ctx = {b->model, b->shape, &b->meter.queue};
     const block_unit unit = unit_of(b);
     int head = b->model->blocks_n - 1;
     block_weights w = weights_of(b, 0);
-    embedding_forward(&c, &w, &unit, address(60));
+    embedding_forward(&ctx, &w, &unit, address(60));
     out->embed_ns = metered(b);
     w = weights_of(b, head);
     float *loss = (float *)address(62), *accumulators = (float *)address(63);
-    head_forward_backward(&c, &w, &unit, address(60), address(61), (head_output){.loss = loss},
+    head_forward_backward(&ctx, &w, &unit, address(60), address(61), (head_output){.loss = loss},
                           model_first_trained(b->model) < head ? address(64) : NULL, accumulators, false, 1);
     out->head_ns = metered(b);
-    head_forward_backward(&c, &w, &unit, address(60), address(61), (head_output){.loss = loss}, NULL, NULL, false, 1);
+    head_forward_backward(&ctx, &w, &unit, address(60), address(61), (head_output){.loss = loss}, NULL, NULL, false, 1);
     out->head_eval_ns = metered(b);
 }
 
 /* One slice of the vocabulary's table: the rows of every unit, then the rounding. */
 static void price_embed_finish(blocks *b, costs *out)
 {
-    const step_shape *s = b->shape;
+    const step_shape *shape = b->shape;
     const model_config *m = &b->model->config;
-    int64_t rows = s->slice_rows < m->vocab ? s->slice_rows : m->vocab;
-    for (int64_t i = 0; i < s->units_n; i++)
+    int64_t rows = shape->slice_rows < m->vocab ? shape->slice_rows : m->vocab;
+    for (int64_t i = 0; i < shape->units_n; i++)
         queue_submit(&b->meter.queue, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-            .type = s->type, .accumulate = i > 0, .rows = s->unit_rows, .cols = m->hidden, .table_rows = rows}});
-    queue_submit(&b->meter.queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = s->type, .rows = rows, .cols = m->hidden, .acc2 = head_adds_to_embedding(b->model) ? (const float *)address(0) : NULL}});
+            .type = shape->type, .accumulate = i > 0, .rows = shape->unit_rows, .cols = m->hidden, .table_rows = rows}});
+    queue_submit(&b->meter.queue, &(op){OP_GRADIENT_FINISH,
+                                        .gradient_finish = {.type = shape->type,
+                                                            .rows = rows,
+                                                            .cols = m->hidden,
+                                                            .acc2 = head_adds_to_embedding(b->model) ? (const float *)address(0) : NULL}});
     out->embed_finish = (cost_curve){1, {(double)(rows * m->hidden)}, {metered(b)}};
 }
 
-static int price_blocks(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e)
+static int price_blocks(const machine_spec *x, const model *m, const step_shape *shape, costs *out, pt_error *e)
 {
-    blocks b = {.model = m, .shape = s};
-    b.slices_n = (int)((m->config.vocab + s->slice_rows - 1) / s->slice_rows);
+    blocks b = {.model = m, .shape = shape};
+    b.slices_n = (int)((m->config.vocab + shape->slice_rows - 1) / shape->slice_rows);
     b.slices = malloc((size_t)b.slices_n * sizeof *b.slices);
     if (!b.slices)
         return pt_fail(e, PT_FAILED, "out of memory for the %d slices of the vocabulary", b.slices_n);
@@ -182,9 +185,10 @@ static cost_curve exchange_curve(const machine_spec *x, int ranks)
     return line(x->collective_latency_s * 1e9, max_of(inside, outside));
 }
 
-static void price_amounts(const machine_spec *x, const step_shape *s, costs *out)
+static void price_amounts(const machine_spec *x, const step_shape *shape, costs *out)
 {
-    double gradient = (double)dtype_bytes(s->type), update = rule_bytes(shape_optimizer(s)->rules[0], s->type), kernel = x->kernel_s * 1e9;
+    double gradient = (double)dtype_bytes(shape->type), update = rule_bytes(shape_optimizer(shape)->rules[0], shape->type),
+           kernel = x->kernel_s * 1e9;
     double device = 1e9 / reached(x, TIER_DEVICE);
     out->finish = line(kernel, (4 + gradient) * device);
     out->update_device = line(kernel, update * device);
@@ -198,8 +202,8 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->from_device = link_curve(x->link_latency_s, x->from_device_bandwidth);
     out->read = link_curve(x->disk_latency_s, x->read_bandwidth);
     out->write = link_curve(x->disk_latency_s, x->write_bandwidth);
-    if (shape_ranks(s) > 1 && x->collective_bandwidth > 0)
-        out->gather = out->scatter = exchange_curve(x, shape_ranks(s));
+    if (shape_ranks(shape) > 1 && x->collective_bandwidth > 0)
+        out->gather = out->scatter = exchange_curve(x, shape_ranks(shape));
 }
 
 /* ---- contention ---- */
@@ -207,23 +211,23 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
 /* The share of a memory's bandwidth that each class uses alone. */
 typedef struct demand { double total, of[COST_CLASSES]; } demand;
 
-static void share_memory(costs *c, const demand *d)
+static void share_memory(costs *costs, const demand *d)
 {
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++) {
             double both = d->of[a] + d->of[b];
             if (a != b && d->of[a] > 0 && d->of[b] > 0 && both > d->total)
-                c->slow[a][b] = max_of(c->slow[a][b], both / d->total);
+                costs->slow[a][b] = max_of(costs->slow[a][b], both / d->total);
         }
 }
 
-static void both_slow(costs *c, cost_class a, cost_class b, double times)
+static void both_slow(costs *costs, cost_class a, cost_class b, double times)
 {
-    c->slow[a][b] = max_of(c->slow[a][b], times);
-    c->slow[b][a] = max_of(c->slow[b][a], times);
+    costs->slow[a][b] = max_of(costs->slow[a][b], times);
+    costs->slow[b][a] = max_of(costs->slow[b][a], times);
 }
 
-static void price_contention(const machine_spec *x, costs *c)
+static void price_contention(const machine_spec *x, costs *costs)
 {
     bool host = x->memory_bytes[TIER_HOST] > 0;
     demand device = {.total = reached(x, TIER_DEVICE)}, ram = {.total = host ? reached(x, TIER_HOST) : 0};
@@ -234,18 +238,18 @@ static void price_contention(const machine_spec *x, costs *c)
     ram.of[COST_HOST] = host ? host_update_bandwidth(x) : 0;
     disk_end->of[COST_READ] = x->read_bandwidth;
     disk_end->of[COST_WRITE] = x->write_bandwidth;
-    share_memory(c, &device);
-    share_memory(c, &ram);
+    share_memory(costs, &device);
+    share_memory(costs, &ram);
     if (host)
-        both_slow(c, COST_TO_DEVICE, COST_FROM_DEVICE, 1 / x->link_both_ways);
+        both_slow(costs, COST_TO_DEVICE, COST_FROM_DEVICE, 1 / x->link_both_ways);
     if (x->memory_bytes[TIER_DISK])
-        both_slow(c, COST_READ, COST_WRITE, 1 / x->disk_both_ways);
+        both_slow(costs, COST_READ, COST_WRITE, 1 / x->disk_both_ways);
     if (host && !x->cuda) { /* one processor and one memory do the work of both */
-        both_slow(c, COST_HOST, COST_MATH, 2);
-        both_slow(c, COST_HOST, COST_MEMORY, 2);
+        both_slow(costs, COST_HOST, COST_MATH, 2);
+        both_slow(costs, COST_HOST, COST_MEMORY, 2);
         for (cost_class copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE; copy++) {
-            both_slow(c, COST_MEMORY, copy, 2);
-            both_slow(c, COST_HOST, copy, 2);
+            both_slow(costs, COST_MEMORY, copy, 2);
+            both_slow(costs, COST_HOST, copy, 2);
         }
     }
 }
@@ -264,16 +268,16 @@ static machine_spec with_host_tier(const machine_spec *x)
     return y;
 }
 
-int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e)
+int costs_analytic(const machine_spec *x, const model *m, const step_shape *shape, costs *out, pt_error *e)
 {
     const machine_spec all = with_host_tier(x);
-    step_shape plain = *s;
+    step_shape plain = *shape;
     plain.compare = (preference_rule){PREFERENCE_NONE}; /* pairs: a task of the head computes it twice, and has the price of both */
     costs_init(out);
     int failed = price_blocks(x, m, &plain, out, e);
     if (failed)
         return failed;
-    price_amounts(&all, s, out);
+    price_amounts(&all, shape, out);
     price_contention(&all, out);
     out->task_ns = x->kernel_s * 1e9;
     return costs_validate(out, m, x->name, e);

@@ -8,10 +8,10 @@
 
 const char *const cost_class_names[COST_CLASSES] = {"math", "memory", "to_device", "from_device", "host", "read", "write"};
 
-double cost_at(const cost_curve *c, double amount)
+double cost_at(const cost_curve *curve, double amount)
 {
-    const double *x = c->amount, *y = c->ns;
-    int last = c->n - 1, i = 1;
+    const double *x = curve->amount, *y = curve->ns;
+    int last = curve->n - 1, i = 1;
     if (last < 0)
         return 0;
     if (amount <= x[0])
@@ -41,13 +41,13 @@ cost_class task_class(const task *t)
     }
 }
 
-void costs_init(costs *c)
+void costs_init(costs *costs)
 {
-    memset(c, 0, sizeof *c);
-    c->kinds_n = 1;
+    memset(costs, 0, sizeof *costs);
+    costs->kinds_n = 1;
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
-            c->slow[a][b] = 1;
+            costs->slow[a][b] = 1;
 }
 
 void layer_cost_order(layer_cost *c, double certain_to)
@@ -60,9 +60,9 @@ void layer_cost_order(layer_cost *c, double certain_to)
     }
 }
 
-double costs_length_share(const costs *c, cost_class a, double alone_ns)
+double costs_length_share(const costs *costs, cost_class a, double alone_ns)
 {
-    const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+    const double from = costs->slow_ns[a][0], to = costs->slow_ns[a][1];
     if (to <= 0 || (to > from ? alone_ns <= from : alone_ns >= from))
         return 0;
     if (to < from && alone_ns <= to)
@@ -70,111 +70,115 @@ double costs_length_share(const costs *c, cost_class a, double alone_ns)
     return to / (to - from) * (1 - from / alone_ns);
 }
 
-double costs_length_most(const costs *c, cost_class a) { return fmax(costs_length_share(c, a, 0), costs_length_share(c, a, INFINITY)); }
-
-double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns)
+double costs_length_most(const costs *costs, cost_class a)
 {
-    return c->slow[a][b] + costs_length_share(c, a, alone_ns) * c->slow_more[a][b];
+    return fmax(costs_length_share(costs, a, 0), costs_length_share(costs, a, INFINITY));
+}
+
+double costs_slow(const costs *costs, cost_class a, cost_class b, double alone_ns)
+{
+    return costs->slow[a][b] + costs_length_share(costs, a, alone_ns) * costs->slow_more[a][b];
 }
 
 /* ---- one task ---- */
 
-static double operand_bytes(const schedule *s, const task *t)
+static double operand_bytes(const schedule *sched, const task *t)
 {
     double bytes = 0;
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
-        bytes += (double)s->buffers[s->operands[i].buffer].bytes;
+        bytes += (double)sched->buffers[sched->operands[i].buffer].bytes;
     return bytes;
 }
 
-static double operand_of_kind(const schedule *s, const task *t, object_kind kind)
+static double operand_of_kind(const schedule *sched, const task *t, object_kind kind)
 {
     double bytes = 0;
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
-        bytes += s->buffers[s->operands[i].buffer].kind == kind ? (double)s->buffers[s->operands[i].buffer].bytes : 0;
+        bytes += sched->buffers[sched->operands[i].buffer].kind == kind ? (double)sched->buffers[sched->operands[i].buffer].bytes : 0;
     return bytes;
 }
 
-double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
+double block_finish_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block)
 {
     double each = 0, all = 0;
-    for (int i = 0; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
-        const piece *part = chunk_piece(k, chunk, i);
+    for (int i = 0; i < packing->chunks[chunk].pieces_n && packing->chunks[chunk].trained; i++) {
+        const piece *part = chunk_piece(packing, chunk, i);
         const param *p = &m->params[part->param];
         const double values = p->block == block ? (double)(part->own_rows * p->cols) : 0;
-        each += values > 0 ? cost_at(&c->finish, values) : 0;
+        each += values > 0 ? cost_at(&costs->finish, values) : 0;
         all += values;
     }
-    return block || all == 0 || k->ranks > 1 ? each : cost_at(&c->embed_finish, all);
+    return block || all == 0 || packing->ranks > 1 ? each : cost_at(&costs->embed_finish, all);
 }
 
-double ranks_sums_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
+double ranks_sums_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block)
 {
-    const double floats = (double)partial_floats(k, m, block, chunk);
-    const bool tied = block == 0 && chunk_has_tied_rows(k, m, chunk);
-    const double second = 2.0 / 3, additions = tied ? 2 * (k->ranks - 1) : k->ranks - 2;
-    return k->ranks > 1 && floats > 0 ? additions * cost_at(&c->finish, 2 * floats) + second * cost_at(&c->finish, floats) : 0;
+    const double floats = (double)partial_floats(packing, m, block, chunk);
+    const bool tied = block == 0 && chunk_has_tied_rows(packing, m, chunk);
+    const double second = 2.0 / 3, additions = tied ? 2 * (packing->ranks - 1) : packing->ranks - 2;
+    return packing->ranks > 1 && floats > 0 ? additions * cost_at(&costs->finish, 2 * floats) + second * cost_at(&costs->finish, floats)
+                                            : 0;
 }
 
-static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }
+static const layer_cost *layer_of(const costs *costs, const task *t) { return &costs->layer[costs->kind_of_layer[t->block - 1]]; }
 
 static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
 
-static double transfer_ns(const costs *c, const schedule *s, const task *t)
+static double transfer_ns(const costs *costs, const schedule *sched, const task *t)
 {
-    const double bytes = (double)s->buffers[s->operands[t->operand0].buffer].bytes;
+    const double bytes = (double)sched->buffers[sched->operands[t->operand0].buffer].bytes;
     switch (t->queue) {
-    case QUEUE_READ: return cost_at(&c->read, bytes);
-    case QUEUE_WRITE: return cost_at(&c->write, bytes);
-    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, bytes);
-    default: return cost_at(&c->from_device, bytes);
+    case QUEUE_READ: return cost_at(&costs->read, bytes);
+    case QUEUE_WRITE: return cost_at(&costs->write, bytes);
+    case QUEUE_TO_DEVICE: return cost_at(&costs->to_device, bytes);
+    default: return cost_at(&costs->from_device, bytes);
     }
 }
 
 /* Rules that were not timed take longer in proportion to the bytes that they move. */
-static double span_update_ns(const costs *c, const packing *k, const update_span *one, bool on_host)
+static double span_update_ns(const costs *costs, const packing *packing, const update_span *one, bool on_host)
 {
-    const update_rule *timed = k->optimizer->rules[0];
+    const update_rule *timed = packing->optimizer->rules[0];
     if (one->rule->flops)
-        return cost_at(on_host ? &c->whole_host : &c->whole_device, one->rule->flops(one->param));
-    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values);
-    return one->rule == timed ? ns : ns * rule_bytes(one->rule, k->type) / rule_bytes(timed, k->type);
+        return cost_at(on_host ? &costs->whole_host : &costs->whole_device, one->rule->flops(one->param));
+    const double ns = cost_at(on_host ? &costs->update_host : &costs->update_device, (double)one->values);
+    return one->rule == timed ? ns : ns * rule_bytes(one->rule, packing->type) / rule_bytes(timed, packing->type);
 }
 
-double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host)
+double chunk_update_ns(const costs *costs, const model *m, const packing *packing, int chunk, bool on_host)
 {
     double ns = 0;
     update_span one;
-    for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
-        ns += span_update_ns(c, k, &one, on_host);
-    const double written = (double)update_gradient_bytes(k, chunk);
+    for (int at = packing->chunks[chunk].piece0; update_span_next(m, packing, chunk, &at, &one);)
+        ns += span_update_ns(costs, packing, &one, on_host);
+    const double written = (double)update_gradient_bytes(packing, chunk);
     if (written > 0)
-        ns += on_host ? cost_at(&c->to_device, written) : cost_at(&c->finish, written / (double)dtype_bytes(k->type));
+        ns += on_host ? cost_at(&costs->to_device, written) : cost_at(&costs->finish, written / (double)dtype_bytes(packing->type));
     return ns;
 }
 
 static bool begins_visit_of_several(const schedule_input *in, const task *t)
 {
-    const plan *p = in->plan;
-    return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0;
+    const plan *plan = in->plan;
+    return in->shape->batch / plan->micro_batch > plan->visit && t->micro % plan->visit == 0;
 }
 
-static const buffer *accumulator_of(const schedule *s, const task *t)
+static const buffer *accumulator_of(const schedule *sched, const task *t)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
-        if (s->buffers[s->operands[i].buffer].kind == OBJECT_ACCUMULATOR)
-            return &s->buffers[s->operands[i].buffer];
+        if (sched->buffers[sched->operands[i].buffer].kind == OBJECT_ACCUMULATOR)
+            return &sched->buffers[sched->operands[i].buffer];
     return NULL;
 }
 
 /* The share of its sums that lies where the backward before left none, so that they come from memory. */
-static double cold_share(const schedule *s, const task *t)
+static double cold_share(const schedule *sched, const task *t)
 {
-    const buffer *now = accumulator_of(s, t), *before = NULL;
+    const buffer *now = accumulator_of(sched, t), *before = NULL;
     if (!now)
         return 0;
-    for (const task *u = t; !before && u > s->tasks;)
-        before = (--u)->kind == TASK_LAYER_BACKWARD ? accumulator_of(s, u) : NULL;
+    for (const task *u = t; !before && u > sched->tasks;)
+        before = (--u)->kind == TASK_LAYER_BACKWARD ? accumulator_of(sched, u) : NULL;
     if (!before)
         return 1;
     const uint64_t from = now->offset > before->offset ? now->offset : before->offset;
@@ -184,109 +188,109 @@ static double cold_share(const schedule *s, const task *t)
 }
 
 /* Number of units of a layer's task that follow another unit of their visit. In an evaluation, each micro-batch passes all layers. */
-static double following_units(const schedule_input *in, const schedule *s, const task *t)
+static double following_units(const schedule_input *in, const schedule *sched, const task *t)
 {
-    const int visit = s->kind == SCHEDULE_EVAL ? 1 : in->plan->visit;
-    return (double)(s->micro_units - (t->micro % visit == 0));
+    const int visit = sched->kind == SCHEDULE_EVAL ? 1 : in->plan->visit;
+    return (double)(sched->micro_units - (t->micro % visit == 0));
 }
 
-double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level)
+double layer_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t, save_level level)
 {
-    const layer_cost *l = layer_of(c, t);
+    const layer_cost *l = layer_of(costs, t);
     const bool forward = t->kind == TASK_LAYER;
     const double one = forward ? l->forward_ns[level] : l->backward_ns[level];
     const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns[level], one);
-    const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns);
-    return ((double)s->micro_units * one - following_units(in, s, t) * warm + cold) * t->share;
+    const double cold = forward ? 0 : cold_share(sched, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns);
+    return ((double)sched->micro_units * one - following_units(in, sched, t) * warm + cold) * t->share;
 }
 
 /* With pairs, the losses are computed once before the gradients. */
-static double pairs_ns(const costs *c, const schedule_input *in) { return shape_compares(in->shape) ? c->head_eval_ns : 0; }
+static double pairs_ns(const costs *costs, const schedule_input *in) { return shape_compares(in->shape) ? costs->head_eval_ns : 0; }
 /* Additions of lanes after the units of the task; each moves twice the bytes of the rounding of such a sum. */
-static double merge_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+static double merge_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t)
 {
     const int64_t elements = shape_lanes(in->shape) > 1 ? accumulator_elements(in->model, t->block) : 0;
     int merges = 0;
-    for (int64_t i = 0; elements && i < s->micro_units; i++)
-        merges += lane_place_of_unit(in->shape, t->micro * s->micro_units + i).merges;
-    return merges ? merges * cost_at(&c->finish, 2 * (double)elements) : 0;
+    for (int64_t i = 0; elements && i < sched->micro_units; i++)
+        merges += lane_place_of_unit(in->shape, t->micro * sched->micro_units + i).merges;
+    return merges ? merges * cost_at(&costs->finish, 2 * (double)elements) : 0;
 }
 
-double untouched_bytes(const model *m, const step_shape *s, const packing *k, int chunk)
+double untouched_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk)
 {
     const int table = m->blocks[0].param_of_role[PARAM_TOKENS];
     const param *a = &m->params[table];
-    const double part = fmin((double)(s->batch * s->seq_len) / (double)a->rows, 1);
+    const double part = fmin((double)(shape->batch * shape->seq_len) / (double)a->rows, 1);
     double bytes = 0;
-    for (int i = 0; !s->gpu && a->trainable && i < k->chunks[chunk].pieces_n; i++)
-        if (chunk_piece(k, chunk, i)->param == table)
-            bytes += (1 - part) * (double)(chunk_piece(k, chunk, i)->rows * a->cols) * sizeof(float);
+    for (int i = 0; !shape->gpu && a->trainable && i < packing->chunks[chunk].pieces_n; i++)
+        if (chunk_piece(packing, chunk, i)->param == table)
+            bytes += (1 - part) * (double)(chunk_piece(packing, chunk, i)->rows * a->cols) * sizeof(float);
     return bytes;
 }
 
 /* The sums of all ranks. */
-static double scattered_bytes(const schedule_input *in, const schedule *s, const task *t)
+static double scattered_bytes(const schedule_input *in, const schedule *sched, const task *t)
 {
     const double untouched = t->block ? 0 : untouched_bytes(in->model, in->shape, in->packing, t->chunk);
-    return fmax(operand_of_kind(s, t, OBJECT_PARTIAL) - untouched, 1);
+    return fmax(operand_of_kind(sched, t, OBJECT_PARTIAL) - untouched, 1);
 }
 
 /* On CPUs the rank's own part is copied once; what it sends and what it receives are copied once each, too. */
-static double tied_bytes(const schedule_input *in, const schedule *s, const task *t)
+static double tied_bytes(const schedule_input *in, const schedule *sched, const task *t)
 {
-    const double others = in->packing->ranks - 1, bytes = operand_of_kind(s, t, OBJECT_PARTIAL_TIED);
+    const double others = in->packing->ranks - 1, bytes = operand_of_kind(sched, t, OBJECT_PARTIAL_TIED);
     return in->shape->gpu ? bytes : bytes * (1 + 1 / (2 * others));
 }
 
 /* Without the rounding, which is a task of its own if there are several ranks. */
-static double embed_backward_ns(const costs *c, double elements)
+static double embed_backward_ns(const costs *costs, double elements)
 {
-    return fmax(cost_at(&c->embed_finish, elements) - cost_at(&c->finish, elements), 0);
+    return fmax(cost_at(&costs->embed_finish, elements) - cost_at(&costs->finish, elements), 0);
 }
 
-double rows_finish_ns(const costs *c, const model *m, const step_shape *s)
+double rows_finish_ns(const costs *costs, const model *m, const step_shape *shape)
 {
-    return cost_at(&c->embed_finish, (double)(listed_rows_most(m, s) * m->config.layers * m->config.input_width));
+    return cost_at(&costs->embed_finish, (double)(listed_rows_most(m, shape) * m->config.layers * m->config.input_width));
 }
 
 /* On the host the rows are copied, which moves as many bytes as a copy to the device. */
-double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk)
+double rows_look_up_ns(const costs *costs, const model *m, const step_shape *shape, int64_t units, bool from_disk)
 {
-    const double rows = (double)(units * s->unit_rows);
-    const size_t row_bytes = (size_t)(schedule_rows_bytes(m, s) / (uint64_t)s->unit_rows);
-    return cost_at(from_disk ? &c->read : &c->to_device, rows * (double)(from_disk ? disk_row_blocks(row_bytes) : row_bytes));
+    const double rows = (double)(units * shape->unit_rows);
+    const size_t row_bytes = (size_t)(schedule_rows_bytes(m, shape) / (uint64_t)shape->unit_rows);
+    return cost_at(from_disk ? &costs->read : &costs->to_device, rows * (double)(from_disk ? disk_row_blocks(row_bytes) : row_bytes));
 }
 
-static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+static double work_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t)
 {
-    const double units = (double)s->micro_units;
+    const double units = (double)sched->micro_units;
     switch (t->kind) {
-    case TASK_LOOK_UP: return rows_look_up_ns(c, in->model, in->shape, s->micro_units, t->queue == QUEUE_READ);
-    case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: return layer_task_ns(c, in, s, t, level_of(in, t));
-    case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t)) + merge_ns(c, in, s, t);
+    case TASK_LOOK_UP: return rows_look_up_ns(costs, in->model, in->shape, sched->micro_units, t->queue == QUEUE_READ);
+    case TASK_EMBED: return units * costs->embed_ns;
+    case TASK_LAYER: return layer_task_ns(costs, in, sched, t, level_of(in, t));
+    case TASK_LAYER_BACKWARD: return layer_task_ns(costs, in, sched, t, level_of(in, t)) + merge_ns(costs, in, sched, t);
     case TASK_HEAD:
-        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_accumulators_ns : 0) +
-               merge_ns(c, in, s, t);
-    case TASK_HEAD_EVAL: return units * c->head_eval_ns;
+        return units * (costs->head_ns + pairs_ns(costs, in)) +
+               (t->micro && begins_visit_of_several(in, t) ? costs->head_cold_accumulators_ns : 0) + merge_ns(costs, in, sched, t);
+    case TASK_HEAD_EVAL: return units * costs->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH:
-        return block_finish_ns(c, in->model, in->packing, t->chunk, t->block) +
-               ranks_sums_ns(c, in->model, in->packing, t->chunk, t->block);
-    case TASK_ROWS_FINISH: return rows_finish_ns(c, in->model, in->shape);
-    case TASK_UPDATE: return chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
-    case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
-    case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
-    case TASK_EMBED_BACKWARD: return embed_backward_ns(c, (double)accumulator_elements(in->model, 0));
-    case TASK_SCATTER: return cost_at(&c->scatter, scattered_bytes(in, s, t));
-    case TASK_SCATTER_TIED: return cost_at(&c->scatter, tied_bytes(in, s, t));
-    case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
-    default: return transfer_ns(c, s, t);
+        return block_finish_ns(costs, in->model, in->packing, t->chunk, t->block) +
+               ranks_sums_ns(costs, in->model, in->packing, t->chunk, t->block);
+    case TASK_ROWS_FINISH: return rows_finish_ns(costs, in->model, in->shape);
+    case TASK_UPDATE: return chunk_update_ns(costs, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
+    case TASK_INPUT: return cost_at(&costs->to_device, operand_bytes(sched, t));
+    case TASK_OUTPUT: return cost_at(&costs->from_device, operand_bytes(sched, t));
+    case TASK_EMBED_BACKWARD: return embed_backward_ns(costs, (double)accumulator_elements(in->model, 0));
+    case TASK_SCATTER: return cost_at(&costs->scatter, scattered_bytes(in, sched, t));
+    case TASK_SCATTER_TIED: return cost_at(&costs->scatter, tied_bytes(in, sched, t));
+    case TASK_GATHER: return cost_at(&costs->gather, operand_of_kind(sched, t, OBJECT_WEIGHTS));
+    default: return transfer_ns(costs, sched, t);
     }
 }
 
-double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+double costs_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t)
 {
-    return c->task_ns + (c->network_ns ? c->network_ns(c->network, s, t) : work_ns(c, in, s, t));
+    return costs->task_ns + (costs->network_ns ? costs->network_ns(costs->network, sched, t) : work_ns(costs, in, sched, t));
 }
 
 /* ---- validate ---- */
@@ -297,46 +301,46 @@ static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 /* Bytes or elements, stored as whole numbers. */
 static bool is_amount(double amount) { return amount >= 1 && amount <= 0x1p53 && amount == floor(amount); }
 
-static int validate_curve(const cost_curve *c, const char *key, const char *name, pt_error *e)
+static int validate_curve(const cost_curve *curve, const char *key, const char *name, pt_error *e)
 {
-    if (c->n < 0 || c->n > COST_POINTS)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, c->n, COST_POINTS);
-    for (int i = 0; i < c->n; i++) {
-        if (!is_amount(c->amount[i]) || (i && c->amount[i] <= c->amount[i - 1]))
+    if (curve->n < 0 || curve->n > COST_POINTS)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, curve->n, COST_POINTS);
+    for (int i = 0; i < curve->n; i++) {
+        if (!is_amount(curve->amount[i]) || (i && curve->amount[i] <= curve->amount[i - 1]))
             return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are whole numbers from 1 to 2^53 and ascend, "
-                                         "measure again", name, key, i, c->amount[i]);
-        if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
+                                         "measure again", name, key, i, curve->amount[i]);
+        if (!is_time(curve->ns[i]) || (i && curve->ns[i] < curve->ns[i - 1]))
             return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are from 0 to 1e15 and more never takes less, "
-                                         "measure again", name, key, i, c->ns[i]);
+                                         "measure again", name, key, i, curve->ns[i]);
     }
     return 0;
 }
 
-static int validate_curves(const costs *c, const char *name, pt_error *e)
+static int validate_curves(const costs *costs, const char *name, pt_error *e)
 {
     const struct { const char *key; const cost_curve *curve; } all[] = {
-        {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
-        {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
-        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write},
-        {"waking", &c->wake_latency},
-        {"gather", &c->gather}, {"scatter", &c->scatter}};
+        {"finish", &costs->finish}, {"embed_finish", &costs->embed_finish}, {"update_device", &costs->update_device},
+        {"update_host", &costs->update_host}, {"to_device", &costs->to_device}, {"from_device", &costs->from_device},
+        {"whole_device", &costs->whole_device}, {"whole_host", &costs->whole_host}, {"read", &costs->read}, {"write", &costs->write},
+        {"waking", &costs->wake_latency},
+        {"gather", &costs->gather}, {"scatter", &costs->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
         failed = validate_curve(all[i].curve, all[i].key, name, e);
     return failed;
 }
 
-static int validate_layers(const costs *c, const model *m, const char *name, pt_error *e)
+static int validate_layers(const costs *costs, const model *m, const char *name, pt_error *e)
 {
-    if (c->kinds_n < 1 || c->kinds_n > COST_LAYER_KINDS)
-        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, c->kinds_n,
+    if (costs->kinds_n < 1 || costs->kinds_n > COST_LAYER_KINDS)
+        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, costs->kinds_n,
                        COST_LAYER_KINDS);
     for (int64_t i = 0; i < m->config.layers; i++)
-        if (c->kind_of_layer[i] >= c->kinds_n)
+        if (costs->kind_of_layer[i] >= costs->kinds_n)
             return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
-                           c->kind_of_layer[i], c->kinds_n);
-    for (int k = 0; k < c->kinds_n; k++) {
-        const layer_cost *l = &c->layer[k];
+                           costs->kind_of_layer[i], costs->kinds_n);
+    for (int k = 0; k < costs->kinds_n; k++) {
+        const layer_cost *l = &costs->layer[k];
         const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_accumulators_ns},
             {"cold_sums_ns", l->cold_accumulators_ns},
                                                               {"warm_forward_ns", l->warm_forward_ns}};
@@ -345,22 +349,24 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
                 return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be from 0 to 1e15, measure again", name,
                                k, all[i].key, all[i].ns);
     }
-    for (int k = 0; k < c->kinds_n; k++)
+    for (int k = 0; k < costs->kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++)
-            if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]) ||
-                !is_time(c->layer[k].warm_backward_ns[level]))
-                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, "
-                                             "\"warm_backward_ns\" %g; times are from 0 to 1e15, measure again", name, k,
-                               c->layer[k].forward_ns[level], c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
+            if (!is_time(costs->layer[k].forward_ns[level]) || !is_time(costs->layer[k].backward_ns[level]) ||
+                !is_time(costs->layer[k].warm_backward_ns[level]))
+                return pt_fail(e, PT_FAILED,
+                               "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, "
+                               "\"warm_backward_ns\" %g; times are from 0 to 1e15, measure again",
+                               name, k, costs->layer[k].forward_ns[level], costs->layer[k].backward_ns[level], level,
+                               costs->layer[k].warm_backward_ns[level]);
     return 0;
 }
 
-static int validate_numbers(const costs *c, const char *name, pt_error *e)
+static int validate_numbers(const costs *costs, const char *name, pt_error *e)
 {
     const struct { const char *key; double value; } all[] = {
-        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
-        {"head_cold_sums_ns", c->head_cold_accumulators_ns},
-        {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
+        {"embed_ns", costs->embed_ns}, {"head_ns", costs->head_ns}, {"head_eval_ns", costs->head_eval_ns},
+        {"head_cold_sums_ns", costs->head_cold_accumulators_ns},
+        {"task_ns", costs->task_ns},   {"step_ns", costs->step_ns}, {"spread", costs->spread}, {"curves_spread", costs->curves_spread}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_time(all[i].value))
             return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be from 0 to 1e15, measure again", name, all[i].key,
@@ -368,24 +374,24 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
     return 0;
 }
 
-static int validate_slow(const costs *c, const char *name, pt_error *e)
+static int validate_slow(const costs *costs, const char *name, pt_error *e)
 {
     for (int a = 0; a < COST_CLASSES; a++) {
         for (int b = 0; b < COST_CLASSES; b++) {
-            if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
+            if (!(costs->slow[a][b] >= 1) || !isfinite(costs->slow[a][b]))
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
-                               name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
-            if (!is_time(fabs(c->slow_more[a][b])))
+                               name, cost_class_names[a], cost_class_names[b], costs->slow[a][b]);
+            if (!is_time(fabs(costs->slow_more[a][b])))
                 return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from -1e15 to "
-                               "1e15, measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
+                               "1e15, measure again", name, cost_class_names[a], cost_class_names[b], costs->slow_more[a][b]);
         }
-        const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+        const double from = costs->slow_ns[a][0], to = costs->slow_ns[a][1];
         if (!is_time(from) || !is_time(to) || (to > 0 && !(fmax(from, to) >= COST_LENGTHS_LEAST * fmin(from, to))))
             return pt_fail(e, PT_FAILED, "%s: one %s is of %g ns, the other of %g; one of both has to be a quarter longer at least, "
                            "measure again", name, cost_class_names[a], from, to);
         for (int b = 0; b < COST_CLASSES; b++) {
-            const double least = c->slow[a][b] + costs_length_most(c, (cost_class)a) * fmin(c->slow_more[a][b], 0);
-            if (!(least >= 1 - 2e-6 * c->slow[a][b])) /* the digits of a file are rounded */
+            const double least = costs->slow[a][b] + costs_length_most(costs, (cost_class)a) * fmin(costs->slow_more[a][b], 0);
+            if (!(least >= 1 - 2e-6 * costs->slow[a][b])) /* the digits of a file are rounded */
                 return pt_fail(e, PT_FAILED, "%s: of some length %s beside %s takes %g times as long; it must be at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], least);
         }
@@ -393,9 +399,9 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
     return 0;
 }
 
-static int validate_quota(const costs *c, const char *name, pt_error *e)
+static int validate_quota(const costs *costs, const char *name, pt_error *e)
 {
-    const cost_quota *q = &c->quota;
+    const cost_quota *q = &costs->quota;
     if (q->period_ns == 0)
         return 0;
     if (!(q->period_ns >= 1e6 && q->period_ns <= 1e10))
@@ -409,16 +415,16 @@ static int validate_quota(const costs *c, const char *name, pt_error *e)
     return 0;
 }
 
-int costs_validate(const costs *c, const model *m, const char *name, pt_error *e)
+int costs_validate(const costs *costs, const model *m, const char *name, pt_error *e)
 {
-    int failed = validate_layers(c, m, name, e);
+    int failed = validate_layers(costs, m, name, e);
     if (!failed)
-        failed = validate_curves(c, name, e);
+        failed = validate_curves(costs, name, e);
     if (!failed)
-        failed = validate_numbers(c, name, e);
+        failed = validate_numbers(costs, name, e);
     if (!failed)
-        failed = validate_slow(c, name, e);
+        failed = validate_slow(costs, name, e);
     if (!failed)
-        failed = validate_quota(c, name, e);
+        failed = validate_quota(costs, name, e);
     return failed;
 }

@@ -14,7 +14,7 @@ enum { COST_POINTS = 8, COST_LAYER_KINDS = MODEL_LAYER_KINDS };
 /* Time by amount (bytes, elements): straight lines between points of ascending amount, which never fall. Below the first point it is the
  * first time, above the last point the slope of the last two continues (one point: in proportion). n = 0: unknown, no cost. */
 typedef struct cost_curve { int n; double amount[COST_POINTS], ns[COST_POINTS]; } cost_curve;
-double cost_at(const cost_curve *c, double amount);
+double cost_at(const cost_curve *curve, double amount);
 
 /* Classes of running tasks, for contention. */
 typedef enum cost_class {
@@ -81,36 +81,36 @@ typedef struct costs {
 #define COST_LENGTHS_LEAST 1.25
 /* The share of slow_more[a] that is added to slow[a] for a task that takes so long alone: 0 at the first length, 1 at the second; between
  * them, and beyond a longer second one, such that the time under contention is a straight line through both. */
-double costs_length_share(const costs *c, cost_class a, double alone_ns);
+double costs_length_share(const costs *costs, cost_class a, double alone_ns);
 /* The share at the length where it is largest. */
-double costs_length_most(const costs *c, cost_class a);
+double costs_length_most(const costs *costs, cost_class a);
 /* The factor by which `a` takes longer beside `b` if it takes so long alone. */
-double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns);
+double costs_slow(const costs *costs, cost_class a, cost_class b, double alone_ns);
 /* Saving more takes no longer in all, forward and backward together, than computing again. Where it seems to, by no more than times are
  * certain to (a share of them), the recomputation is taken to cost a little. */
 void layer_cost_order(layer_cost *c, double certain_to);
 /* All curves empty, no contention. */
-void costs_init(costs *c);
-/* Time in ns of a task of s->tasks that runs alone. */
-double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
+void costs_init(costs *costs);
+/* Time in ns of a task of sched->tasks that runs alone. */
+double costs_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t);
 /* The same for a layer's forward or backward as if it saved `level`, without the fixed cost of a task. */
-double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
+double layer_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t, save_level level);
 /* Looking up the rows of units' tokens on the host, or reading the blocks around them from the disk. */
-double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk);
+double rows_look_up_ns(const costs *costs, const model *m, const step_shape *shape, int64_t units, bool from_disk);
 /* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank. */
-double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
+double block_finish_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block);
 /* With several ranks, adding their sums before: each addition moves twice the bytes of the rounding of such a sum, and the last one only
  * adds its second operand to the rounding's, two thirds of its bytes. */
-double ranks_sums_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
+double ranks_sums_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block);
 /* Several ranks on CPUs: the embedding's sums in the chunk that are not exchanged, because they are of rows that no token touches
  * (run/touched.h). Each token touches another row, evenly spread over the table. */
-double untouched_bytes(const model *m, const step_shape *s, const packing *k, int chunk);
+double untouched_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk);
 /* Summing the gradients of a step's rows of a table that is looked up. */
-double rows_finish_ns(const costs *c, const model *m, const step_shape *s);
+double rows_finish_ns(const costs *costs, const model *m, const step_shape *shape);
 /* Updating this rank's shard of a chunk. A gradient that is written out of a list of rows moves as many bytes as its rounding on the
  * device, as a copy to the device on the host. */
-double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host);
+double chunk_update_ns(const costs *costs, const model *m, const packing *packing, int chunk, bool on_host);
 /* Checks that every number is finite and not negative, kinds are in range and curves ascend: else PT_FAILED names it (`name`: the file). */
-int costs_validate(const costs *c, const model *m, const char *name, pt_error *e);
+int costs_validate(const costs *costs, const model *m, const char *name, pt_error *e);
 
 #endif

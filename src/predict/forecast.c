@@ -15,13 +15,13 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
     *second = update == UPDATE_END ? SCHEDULE_DRAIN : -1;
 }
 
-double forecast_known_to(const forecast *f, const costs *c)
+double forecast_known_to(const forecast *f, const costs *costs)
 {
     double most = 0;
     if (!(f->step_ns > 0)) /* in the loop's condition it fails GCC 12 for ARM64 */
         return 0;
     for (int q = 0; q < QUEUES; q++)
-        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
+        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? costs->spread : costs->curves_spread));
     return most;
 }
 
@@ -30,9 +30,9 @@ bool forecast_needs_disk(const forecast *f)
     return f->busy_ns[QUEUE_READ] + f->busy_ns[QUEUE_WRITE] > 0.2 * f->step_ns;
 }
 
-const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
+const char *forecast_sure_words(const forecast *f, const costs *costs, char out[FORECAST_SURE_BYTES])
 {
-    const double spread = forecast_known_to(f, c), nine_of_ten = COST_NINE_OF_TEN * spread, off = hypot(FORECAST_OFF, nine_of_ten);
+    const double spread = forecast_known_to(f, costs), nine_of_ten = COST_NINE_OF_TEN * spread, off = hypot(FORECAST_OFF, nine_of_ten);
     out[0] = 0;
     if (off > 0.5)
         snprintf(out, FORECAST_SURE_BYTES, ", roughly (the machine was busy while measuring)");
@@ -81,11 +81,11 @@ static memory_part part_of(const schedule_input *in, const buffer *b)
 }
 
 /* The task during which most of the tier is in use, and how much that is. `change`: tasks_n + 2 numbers. */
-static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *most)
+static int fullest_moment(const schedule *sched, tier t, int64_t *change, uint64_t *most)
 {
-    memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
-    for (int i = 0; i < s->buffers_n; i++) {
-        const buffer *b = &s->buffers[i];
+    memset(change, 0, ((size_t)sched->tasks_n + 2) * sizeof *change);
+    for (int i = 0; i < sched->buffers_n; i++) {
+        const buffer *b = &sched->buffers[i];
         const int64_t bytes = (int64_t)b->bytes;
         if (b->tier != t || b->first < 0)
             continue;
@@ -99,7 +99,7 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
     int64_t now = 0;
     int at = 0;
     *most = 0;
-    for (int i = 0; i < s->tasks_n; i++) {
+    for (int i = 0; i < sched->tasks_n; i++) {
         now += change[i];
         if ((uint64_t)now > *most) {
             *most = (uint64_t)now;
@@ -110,20 +110,20 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
 }
 
 /* Records the fullest moment of the schedule, if it is fuller than those before. */
-static int raise_parts(const schedule_input *in, const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
+static int raise_parts(const schedule_input *in, const schedule *sched, uint64_t full[TIERS], forecast *f, pt_error *e)
 {
-    int64_t *change = malloc(((size_t)s->tasks_n + 2) * sizeof *change);
+    int64_t *change = malloc(((size_t)sched->tasks_n + 2) * sizeof *change);
     if (!change)
-        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", sched->tasks_n);
     for (int t = 0; t < TIERS; t++) {
         uint64_t most;
-        int at = fullest_moment(s, t, change, &most);
+        int at = fullest_moment(sched, t, change, &most);
         if (most <= full[t])
             continue;
         full[t] = most;
         memset(f->part[t], 0, sizeof f->part[t]);
-        for (int i = 0; i < s->buffers_n; i++) {
-            const buffer *b = &s->buffers[i];
+        for (int i = 0; i < sched->buffers_n; i++) {
+            const buffer *b = &sched->buffers[i];
             bool idle = b->idle <= at && at < b->idle_end;
             if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
                 f->part[t][part_of(in, b)] += b->bytes;
@@ -136,42 +136,42 @@ static int raise_parts(const schedule_input *in, const schedule *s, uint64_t ful
 /* ---- time ---- */
 
 /* The part of a task's time that would not be there if everything had been saved, which forward takes slightly longer to do. */
-static double time_again(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+static double time_again(const costs *costs, const schedule_input *in, const schedule *sched, const task *t)
 {
     if (t->kind != TASK_LAYER_BACKWARD)
         return 0;
-    const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
+    const layer_cost *l = &costs->layer[costs->kind_of_layer[t->block - 1]];
     const save_level level = in->plan->blocks[t->block - 1].level;
-    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)s->micro_units * t->share;
-    return fmax(layer_task_ns(c, in, s, t, level) - layer_task_ns(c, in, s, t, SAVE_ALL) - forward, 0);
+    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)sched->micro_units * t->share;
+    return fmax(layer_task_ns(costs, in, sched, t, level) - layer_task_ns(costs, in, sched, t, SAVE_ALL) - forward, 0);
 }
 
-static void add_tasks(const schedule_input *in, const schedule *s, const costs *c, forecast *f)
+static void add_tasks(const schedule_input *in, const schedule *sched, const costs *costs, forecast *f)
 {
-    for (int i = 0; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
-        double alone = costs_task_ns(c, in, s, t), again = time_again(c, in, s, t);
+    for (int i = 0; i < sched->tasks_n; i++) {
+        const task *t = &sched->tasks[i];
+        double alone = costs_task_ns(costs, in, sched, t), again = time_again(costs, in, sched, t);
         f->alone_ns[t->queue] += alone;
         if (t->queue == QUEUE_COMPUTE) {
             f->again_ns += again;
             f->needed_ns += alone - again;
         }
-        const operand *o = &s->operands[t->operand0];
+        const operand *o = &sched->operands[t->operand0];
         if (t->kind == TASK_READ)
-            f->read_bytes += s->buffers[o[0].buffer].bytes;
+            f->read_bytes += sched->buffers[o[0].buffer].bytes;
         if (t->kind == TASK_WRITE) {
-            f->written_bytes += s->buffers[o[1].buffer].bytes;
-            f->written[part_of(in, &s->buffers[o[1].buffer])] += s->buffers[o[1].buffer].bytes;
+            f->written_bytes += sched->buffers[o[1].buffer].bytes;
+            f->written[part_of(in, &sched->buffers[o[1].buffer])] += sched->buffers[o[1].buffer].bytes;
         }
     }
 }
 
 /* The task directly after which this one began: the last to end among those that it waits for and its predecessor. -1: none. */
-static int begun_by(const schedule *s, const simulation *sim, const int *before, int i)
+static int begun_by(const schedule *sched, const simulation *sim, const int *before, int i)
 {
     int last = before[i];
     for (int q = 0; q < QUEUES; q++) {
-        const int other = s->tasks[i].wait[q];
+        const int other = sched->tasks[i].wait[q];
         last = other >= 0 && (last < 0 || sim->end_ns[other] > sim->end_ns[last]) ? other : last;
     }
     return last;
@@ -179,59 +179,60 @@ static int begun_by(const schedule *s, const simulation *sim, const int *before,
 
 /* A queue was idle from `from` until task `at` ended, at `to`. Goes back along the tasks after which each began, and charges each task for
  * the time in which everything waited for it. */
-static void add_wait(const schedule *s, const simulation *sim, const int *before, int at, double from, double to, double wait_ns[QUEUES])
+static void add_wait(const schedule *sched, const simulation *sim, const int *before, int at, double from, double to,
+                     double wait_ns[QUEUES])
 {
-    for (; at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
+    for (; at >= 0 && to > from; at = begun_by(sched, sim, before, at)) {
         const double begin = fmax(sim->start_ns[at], from);
-        wait_ns[s->tasks[at].queue] += fmax(to - begin, 0);
+        wait_ns[sched->tasks[at].queue] += fmax(to - begin, 0);
         to = fmin(begin, to);
     }
 }
 
-static int add_waits(const schedule *s, const simulation *sim, forecast *f, pt_error *e)
+static int add_waits(const schedule *sched, const simulation *sim, forecast *f, pt_error *e)
 {
-    int *before = malloc(((size_t)s->tasks_n + 1) * sizeof *before), last[QUEUES], end = -1;
+    int *before = malloc(((size_t)sched->tasks_n + 1) * sizeof *before), last[QUEUES], end = -1;
     if (!before)
-        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", sched->tasks_n);
     for (int q = 0; q < QUEUES; q++)
         last[q] = -1;
-    for (int i = 0; i < s->tasks_n; i++) {
-        const int q = s->tasks[i].queue;
+    for (int i = 0; i < sched->tasks_n; i++) {
+        const int q = sched->tasks[i].queue;
         before[i] = last[q];
         last[q] = i;
         end = end < 0 || sim->end_ns[i] > sim->end_ns[end] ? i : end;
     }
-    for (int i = 0; i < s->tasks_n; i++)
-        add_wait(s, sim, before, begun_by(s, sim, before, i), before[i] < 0 ? 0 : sim->end_ns[before[i]], sim->start_ns[i],
-                 f->wait_ns[s->tasks[i].queue]);
+    for (int i = 0; i < sched->tasks_n; i++)
+        add_wait(sched, sim, before, begun_by(sched, sim, before, i), before[i] < 0 ? 0 : sim->end_ns[before[i]], sim->start_ns[i],
+                 f->wait_ns[sched->tasks[i].queue]);
     const int computed = last[QUEUE_COMPUTE];
     if (end >= 0)
-        add_wait(s, sim, before, end, computed < 0 ? 0 : sim->end_ns[computed], sim->end_ns[end], f->wait_ns[QUEUE_COMPUTE]);
+        add_wait(sched, sim, before, end, computed < 0 ? 0 : sim->end_ns[computed], sim->end_ns[end], f->wait_ns[QUEUE_COMPUTE]);
     free(before);
     return 0;
 }
 
-static int add_simulation(const schedule_input *in, const schedule *s, const costs *c, forecast *f, pt_error *e)
+static int add_simulation(const schedule_input *in, const schedule *sched, const costs *costs, forecast *f, pt_error *e)
 {
     simulation sim;
-    int failed = simulate(in, s, c, true, &sim, e);
+    int failed = simulate(in, sched, costs, true, &sim, e);
     if (!failed)
-        failed = add_waits(s, &sim, f, e);
+        failed = add_waits(sched, &sim, f, e);
     if (failed) {
         simulation_free(&sim);
         return failed;
     }
-    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once per step */
+    f->step_ns += sim.total_ns - (f->step_ns > 0 ? costs->step_ns : 0); /* once per step */
     for (int q = 0; q < QUEUES; q++)
         f->busy_ns[q] += sim.busy_ns[q];
     for (int p = 0; p < PHASES; p++)
         f->phase_ns[p] += sim.phase_ns[p];
     simulation_free(&sim);
-    add_tasks(in, s, c, f);
+    add_tasks(in, sched, costs, f);
     return 0;
 }
 
-int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e)
+int forecast_make(const schedule_input *in, unsigned kinds, const costs *costs, forecast *out, pt_error *e)
 {
     uint64_t full[TIERS] = {0};
     schedule_kind first;
@@ -239,23 +240,23 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
     *out = (forecast){0};
     steady_schedules(in->plan->update, &first, &second);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++) {
-        schedule s;
+        schedule sched;
         if (!(kinds & 1u << kind))
             continue;
-        failed = schedule_build(in, kind, &s, e);
+        failed = schedule_build(in, kind, &sched, e);
         if (failed)
             return failed;
-        schedule_raise_bytes(in, &s, out->bytes);
-        failed = raise_parts(in, &s, full, out, e);
+        schedule_raise_bytes(in, &sched, out->bytes);
+        failed = raise_parts(in, &sched, full, out, e);
         if (!failed && (kind == (int)first || kind == second || !in->training ||
                         (kind == SCHEDULE_EVAL && shape_has_baseline(in->shape))))
-            failed = add_simulation(in, &s, c, out, e);
-        schedule_free(&s);
+            failed = add_simulation(in, &sched, costs, out, e);
+        schedule_free(&sched);
     }
     for (int t = 0; t < TIERS; t++)
         out->part[t][PART_ROOM] = out->bytes[t] - full[t];
     for (int q = 0; q < QUEUES; q++)
         out->bound_ns = out->alone_ns[q] > out->bound_ns ? out->alone_ns[q] : out->bound_ns;
-    out->bound_ns += c->step_ns;
+    out->bound_ns += costs->step_ns;
     return failed;
 }

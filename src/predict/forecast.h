@@ -42,11 +42,11 @@ typedef struct forecast {
 } forecast;
 
 /* kinds: all schedules of the run, whose memory counts. If the costs are all zero, only memory is predicted. */
-int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e);
+int forecast_make(const schedule_input *in, unsigned kinds, const costs *costs, forecast *out, pt_error *e);
 
 /* The relative increase of the step if the times of one queue were off by their uncertainty, for the queue where that is most. 0: the costs
  * were not measured. */
-double forecast_known_to(const forecast *f, const costs *c);
+double forecast_known_to(const forecast *f, const costs *costs);
 /* Whether the disk is at work for a good part of the step. A disk slows down once its cache is full, and where others use it, which no
  * measurement of a moment shows. */
 bool forecast_needs_disk(const forecast *f);
@@ -56,7 +56,7 @@ bool forecast_needs_disk(const forecast *f);
 #define FORECAST_OFF 0.1
 #define FORECAST_SHORT_S 0.05 /* shorter steps were not collected */
 enum { FORECAST_SURE_BYTES = 64 };
-const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES]);
+const char *forecast_sure_words(const forecast *f, const costs *costs, char out[FORECAST_SURE_BYTES]);
 
 /* The bytes that a day of such steps writes, compared with what disks are rated for: about 600 TB per TB of a consumer's disk. `f` must
  * write something. */

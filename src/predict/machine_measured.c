@@ -8,37 +8,37 @@
 #include <string.h>
 
 /* The rate between the last two points, or up to the last one if noise has reversed them. */
-static double rate_of(const cost_curve *c)
+static double rate_of(const cost_curve *curve)
 {
-    int i = c->n - 1;
+    int i = curve->n - 1;
     if (i < 0)
         return 0;
-    bool rises = i > 0 && c->ns[i] > c->ns[i - 1];
-    double ns = c->ns[i] - (rises ? c->ns[i - 1] : 0), amount = c->amount[i] - (rises ? c->amount[i - 1] : 0);
+    bool rises = i > 0 && curve->ns[i] > curve->ns[i - 1];
+    double ns = curve->ns[i] - (rises ? curve->ns[i - 1] : 0), amount = curve->amount[i] - (rises ? curve->amount[i - 1] : 0);
     return ns > 0 ? amount / ns * 1e9 : 0;
 }
 
 /* The part of the first point's time that this rate does not explain. */
-static double latency_of(const cost_curve *c, double rate)
+static double latency_of(const cost_curve *curve, double rate)
 {
-    double s = c->n && rate > 0 ? c->ns[0] * 1e-9 - c->amount[0] / rate : 0;
+    double s = curve->n && rate > 0 ? curve->ns[0] * 1e-9 - curve->amount[0] / rate : 0;
     return s < 0 ? 0 : s > 1 ? 1 : s;
 }
 
-static double layer_ns(const costs *c) { return c->layer[0].forward_ns[SAVE_ALL] + c->layer[0].backward_ns[SAVE_ALL]; }
+static double layer_ns(const costs *costs) { return costs->layer[0].forward_ns[SAVE_ALL] + costs->layer[0].backward_ns[SAVE_ALL]; }
 
 /* Computed costs fall monotonically with the rate, so bisection finds it. */
-static int fit_flops(machine_spec *x, const model *m, const step_shape *s, double measured_ns, pt_error *e)
+static int fit_flops(machine_spec *x, const model *m, const step_shape *shape, double measured_ns, pt_error *e)
 {
     double low = 1e6, high = 1e18;
     for (int i = 0; i < 60; i++) {
         double middle = low * __builtin_sqrt(high / low);
-        costs c;
+        costs costs;
         x->bf16_flops = x->fp32_flops = middle;
-        int failed = costs_analytic(x, m, s, &c, e);
+        int failed = costs_analytic(x, m, shape, &costs, e);
         if (failed)
             return failed;
-        if (layer_ns(&c) > measured_ns)
+        if (layer_ns(&costs) > measured_ns)
             low = middle;
         else
             high = middle;
@@ -47,10 +47,10 @@ static int fit_flops(machine_spec *x, const model *m, const step_shape *s, doubl
 }
 
 /* The host behind a link, if a plan could have needed it; else it was not measured and is left out. */
-static void measure_host(const costs *c, double update_bytes, machine_spec *out)
+static void measure_host(const costs *costs, double update_bytes, machine_spec *out)
 {
-    double update = rate_of(&c->update_host), to = rate_of(&c->to_device), from = rate_of(&c->from_device);
-    double slow = c->slow[COST_TO_DEVICE][COST_FROM_DEVICE];
+    double update = rate_of(&costs->update_host), to = rate_of(&costs->to_device), from = rate_of(&costs->from_device);
+    double slow = costs->slow[COST_TO_DEVICE][COST_FROM_DEVICE];
     if (!(update > 0) || !(to > 0) || !(from > 0)) {
         out->memory_bytes[TIER_HOST] = 0;
         return;
@@ -58,28 +58,28 @@ static void measure_host(const costs *c, double update_bytes, machine_spec *out)
     out->memory_bandwidth[TIER_HOST] = update * update_bytes;
     out->to_device_bandwidth = to;
     out->from_device_bandwidth = from;
-    out->link_latency_s = latency_of(&c->to_device, to);
+    out->link_latency_s = latency_of(&costs->to_device, to);
     out->link_both_ways = slow > 1 ? 1 / slow : 1;
 }
 
-int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
-                     const step_shape *s, machine_spec *out, pt_error *e)
+int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *costs, const model *m,
+                     const step_shape *shape, machine_spec *out, pt_error *e)
 {
     *out = (machine_spec){.cuda = cuda, .matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1,
                           .ranks = 1};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, name);
     memcpy(out->memory_bytes, memory_bytes, sizeof out->memory_bytes);
-    const double update_bytes = rule_bytes(shape_optimizer(s)->rules[0], s->type);
-    measure_host(c, update_bytes, out);
-    out->memory_bandwidth[TIER_DEVICE] = rate_of(&c->update_device) * update_bytes;
-    out->read_bandwidth = rate_of(&c->read);
-    out->write_bandwidth = rate_of(&c->write);
-    out->disk_latency_s = latency_of(&c->read, out->read_bandwidth);
-    if (out->read_bandwidth > 0 && c->slow[COST_READ][COST_WRITE] > 1)
-        out->disk_both_ways = 1 / c->slow[COST_READ][COST_WRITE];
-    if (!(out->memory_bandwidth[TIER_DEVICE] > 0) || !(layer_ns(c) > 0))
+    const double update_bytes = rule_bytes(shape_optimizer(shape)->rules[0], shape->type);
+    measure_host(costs, update_bytes, out);
+    out->memory_bandwidth[TIER_DEVICE] = rate_of(&costs->update_device) * update_bytes;
+    out->read_bandwidth = rate_of(&costs->read);
+    out->write_bandwidth = rate_of(&costs->write);
+    out->disk_latency_s = latency_of(&costs->read, out->read_bandwidth);
+    if (out->read_bandwidth > 0 && costs->slow[COST_READ][COST_WRITE] > 1)
+        out->disk_both_ways = 1 / costs->slow[COST_READ][COST_WRITE];
+    if (!(out->memory_bandwidth[TIER_DEVICE] > 0) || !(layer_ns(costs) > 0))
         return pt_fail(e, PT_FAILED, "%s: neither updates nor layers have been measured", name);
-    return fit_flops(out, m, s, layer_ns(c), e);
+    return fit_flops(out, m, shape, layer_ns(costs), e);
 }
 
 static void add_sources(json_t *to, const char *const *figures, const char *source)

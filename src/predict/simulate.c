@@ -53,17 +53,17 @@ enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
 /* The part of a disk way's contention that is left beside the other way. Reads and writes slow computation down by what they move, and
  * together each moves less: in measured steps, layers took 1.3 to 1.6 times as long beside one of them and as long beside both; adding the
  * effects up would give 1.9 (bench/results). */
-static double share_of(const costs *c, int way, int other) { return 1 / c->slow[way][other]; }
+static double share_of(const costs *costs, int way, int other) { return 1 / costs->slow[way][other]; }
 
 /* Contention adds up over the members of a set, because they share processors and memory: beside one that doubles the time, half of the
  * speed is left, beside two a third. Multiplying would give up to twice the measured times of steps with three tiers on two processors
  * (bench/results). */
-static void fill_slowdown(machine_state *x, const costs *c)
+static void fill_slowdown(machine_state *x, const costs *costs)
 {
-    const double read = share_of(c, COST_READ, COST_WRITE), write = share_of(c, COST_WRITE, COST_READ);
+    const double read = share_of(costs, COST_READ, COST_WRITE), write = share_of(costs, COST_WRITE, COST_READ);
     for (int a = 0; a < COST_CLASSES; a++) {
-        const double both = (c->slow[a][COST_READ] - 1) * read + (c->slow[a][COST_WRITE] - 1) * write;
-        const double more = c->slow_more[a][COST_READ] * read + c->slow_more[a][COST_WRITE] * write;
+        const double both = (costs->slow[a][COST_READ] - 1) * read + (costs->slow[a][COST_WRITE] - 1) * write;
+        const double more = costs->slow_more[a][COST_READ] * read + costs->slow_more[a][COST_WRITE] * write;
         x->slowdown[a][0] = 1;
         x->more[a][0] = 0;
         for (unsigned set = 1; set < 1u << COST_CLASSES; set++) {
@@ -71,8 +71,8 @@ static void fill_slowdown(machine_state *x, const costs *c)
             const int one = __builtin_ctz(set);
             const unsigned rest = set & ~(whole ? (unsigned)DISK : 1u << one);
             const bool apart = disk && 1u << one & DISK; /* other_way */
-            x->slowdown[a][set] = x->slowdown[a][rest] + (whole ? both : apart ? 0 : c->slow[a][one] - 1);
-            x->more[a][set] = x->more[a][rest] + (whole ? more : apart ? 0 : c->slow_more[a][one]);
+            x->slowdown[a][set] = x->slowdown[a][rest] + (whole ? both : apart ? 0 : costs->slow[a][one] - 1);
+            x->more[a][set] = x->more[a][rest] + (whole ? more : apart ? 0 : costs->slow_more[a][one]);
         }
     }
 }
@@ -87,17 +87,17 @@ static void fill_own(machine_state *x)
     }
 }
 
-static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in, const costs *c)
+static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in, const costs *costs)
 {
-    const schedule *s = x->s;
+    const schedule *sched = x->s;
     int previous[QUEUES];
     for (int q = 0; q < QUEUES; q++)
         x->lanes[q] = (lane){.task = -1, .done = -1}, previous[q] = -1;
-    for (int i = 0; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
+    for (int i = 0; i < sched->tasks_n; i++) {
+        const task *t = &sched->tasks[i];
         const cost_class class = task_class(t);
-        const double work = costs_task_ns(c, in, s, t);
-        f[i] = (task_facts){work, costs_length_share(c, class, work), -1, (signed char)class, (signed char)task_phase(t)};
+        const double work = costs_task_ns(costs, in, sched, t);
+        f[i] = (task_facts){work, costs_length_share(costs, class, work), -1, (signed char)class, (signed char)task_phase(t)};
         if (previous[t->queue] < 0)
             x->lanes[t->queue].task = i;
         else
@@ -109,10 +109,10 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
 /* The wake-up latency of a task that begins now; at most its own time, because the processors reach their speed meanwhile. */
 static double wake_latency_ns(const machine_state *x, const task_facts *f)
 {
-    const cost_curve *c = &x->costs->wake_latency;
-    if (!c->n || f->class != COST_MATH)
+    const cost_curve *curve = &x->costs->wake_latency;
+    if (!curve->n || f->class != COST_MATH)
         return 0;
-    double ns = cost_at(c, fmin(x->now - x->math_end, c->amount[c->n - 1]));
+    double ns = cost_at(curve, fmin(x->now - x->math_end, curve->amount[curve->n - 1]));
     return fmin(ns, f->work);
 }
 
@@ -254,25 +254,25 @@ static double behind_others(const machine_state *x)
     return x->costs->quota.period_ns > 0 ? fmax(x->now, x->all_used / x->costs->quota.processors) : x->now;
 }
 
-int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e)
+int simulate(const schedule_input *in, const schedule *sched, const costs *costs, bool times, simulation *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
-    size_t n = (size_t)s->tasks_n + 1;
+    size_t n = (size_t)sched->tasks_n + 1;
     task_facts *facts = malloc(n * sizeof *facts);
     if (times)
         out->start_ns = calloc(2 * n, sizeof *out->start_ns);
     if (!facts || (times && !out->start_ns)) {
         free(facts);
         simulation_free(out);
-        return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", s->tasks_n);
+        return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", sched->tasks_n);
     }
     out->end_ns = times ? out->start_ns + n : NULL;
-    machine_state x = {.s = s, .facts = facts, .out = out, .costs = c};
-    fill_slowdown(&x, c);
+    machine_state x = {.s = sched, .facts = facts, .out = out, .costs = costs};
+    fill_slowdown(&x, costs);
     fill_own(&x);
-    fill_facts(facts, &x, in, c);
+    fill_facts(facts, &x, in, costs);
     int failed = run(&x, e);
-    out->total_ns = behind_others(&x) + c->step_ns;
+    out->total_ns = behind_others(&x) + costs->step_ns;
     free(facts);
     if (failed)
         simulation_free(out);
@@ -287,34 +287,34 @@ void simulation_free(simulation *s)
 
 /* ---- a plan ---- */
 
-static int add_kind(const schedule_input *in, const costs *c, schedule_kind kind, double *ns, pt_error *e)
+static int add_kind(const schedule_input *in, const costs *costs, schedule_kind kind, double *ns, pt_error *e)
 {
-    schedule s;
+    schedule sched;
     simulation one;
-    int failed = schedule_build(in, kind, &s, e);
+    int failed = schedule_build(in, kind, &sched, e);
     if (failed)
         return failed;
-    failed = simulate(in, &s, c, false, &one, e);
-    schedule_free(&s);
+    failed = simulate(in, &sched, costs, false, &one, e);
+    schedule_free(&sched);
     *ns += one.total_ns;
     return failed;
 }
 
-int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_error *e)
+int simulate_plan(const schedule_input *in, const costs *costs, double *step_ns, pt_error *e)
 {
     update_time update = in->plan->update;
     int failed = 0;
     *step_ns = 0;
     if (!in->training || shape_has_baseline(in->shape))
-        failed = add_kind(in, c, SCHEDULE_EVAL, step_ns, e);
+        failed = add_kind(in, costs, SCHEDULE_EVAL, step_ns, e);
     if (!in->training || failed)
         return failed;
     if (*step_ns > 0)
-        *step_ns -= c->step_ns; /* the schedules are one step */
-    failed = add_kind(in, c, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
+        *step_ns -= costs->step_ns; /* the schedules are one step */
+    failed = add_kind(in, costs, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
     if (!failed && update == UPDATE_END) {
-        *step_ns -= c->step_ns;
-        failed = add_kind(in, c, SCHEDULE_DRAIN, step_ns, e);
+        *step_ns -= costs->step_ns;
+        failed = add_kind(in, costs, SCHEDULE_DRAIN, step_ns, e);
     }
     return failed;
 }

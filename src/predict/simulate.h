@@ -30,11 +30,11 @@ typedef struct simulation {
 
 /* `times`: also compute each task's start and end (simulation_free). Fails if memory runs out, or if queues wait for each other (impossible
  * in a schedule that was built or checked). One pass over the tasks, at most two allocations. */
-int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e);
+int simulate(const schedule_input *in, const schedule *sched, const costs *costs, bool times, simulation *out, pt_error *e);
 void simulation_free(simulation *s);
 
 /* Builds and simulates the schedules of a steady step of the plan (with the updates of a drained plan), or of the evaluation of a model
  * that is not trained. Returns its time. */
-int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_error *e);
+int simulate_plan(const schedule_input *in, const costs *costs, double *step_ns, pt_error *e);
 
 #endif

@@ -61,11 +61,11 @@ typedef struct profile_result {
 const char *profile_cache_missing(void);
 
 /* profile.json: the costs, what they were made for, when, and how certain they are. */
-int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e);
-char *profile_to_json(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */
+int profile_write(const char *path, const profile_request *req, const profile_result *result, pt_error *e);
+char *profile_to_json(const profile_request *req, const profile_result *result); /* malloc'ed, NULL: out of memory */
 /* Refuses a profile of another machine, arithmetic or model shape, or one without transfers if they are needed, and names the difference;
  * also times that are negative, not finite or impossible. */
-int profile_read(const char *path, const profile_request *r, profile_result *out, pt_error *e);
-int profile_from_json(const char *name, const char *json, size_t n, const profile_request *r, profile_result *out, pt_error *e);
+int profile_read(const char *path, const profile_request *req, profile_result *out, pt_error *e);
+int profile_from_json(const char *name, const char *json, size_t n, const profile_request *req, profile_result *out, pt_error *e);
 
 #endif

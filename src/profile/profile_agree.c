@@ -25,8 +25,8 @@ typedef struct cost_of_check {
     double far;
 } cost_of_check;
 
-static bool has_host(const profile_request *r) { return r->host_tier; }
-static bool has_copies(const profile_request *r) { return r->host_tier && r->transfers; }
+static bool has_host(const profile_request *req) { return req->host_tier; }
+static bool has_copies(const profile_request *req) { return req->host_tier && req->transfers; }
 
 #define CHECKED(curve, key, check, there, far) {#curve, key, offsetof(costs, curve), offsetof(profile_result, check), there, far}
 static const cost_of_check machine_curves[] = {
@@ -59,24 +59,25 @@ static bool agrees(double ns, double least, double most, double far) { return ns
 
 /* ---- parts ---- */
 
-static int curve_agrees(const cost_of_check *k, const profile_result *p, const char *name, pt_error *e)
+static int curve_agrees(const cost_of_check *k, const profile_result *result, const char *name, pt_error *e)
 {
-    const cost_curve *c = (const cost_curve *)((const char *)&p->costs + k->curve_at);
-    const profile_check *check = k->check ? (const profile_check *)((const char *)p + k->check_at) : NULL;
-    const double far = far_with(k->far, p->costs.curves_spread);
-    if (!c->n || !(c->ns[0] > 0))
+    const cost_curve *curve = (const cost_curve *)((const char *)&result->costs + k->curve_at);
+    const profile_check *check = k->check ? (const profile_check *)((const char *)result + k->check_at) : NULL;
+    const double far = far_with(k->far, result->costs.curves_spread);
+    if (!curve->n || !(curve->ns[0] > 0))
         return costs_nothing(name, PROFILE_MACHINE, k->curve, e);
-    for (int i = -1; i < c->n && check && check->amount; i++) { /* the amount of the check, and each point of the curve */
-        const double amount = i < 0 ? (double)check->amount : c->amount[i], ns = cost_at(c, amount), times = amount / (double)check->amount;
+    for (int i = -1; i < curve->n && check && check->amount; i++) { /* the amount of the check, and each point of the curve */
+        const double amount = i < 0 ? (double)check->amount : curve->amount[i], ns = cost_at(curve, amount),
+                     times = amount / (double)check->amount;
         if (!agrees(ns, check->ns * fmin(times, 1), check->ns * fmax(times, 1), far))
             return far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
     }
     return 0;
 }
 
-static int quota_agrees(const profile_result *p, const char *name, pt_error *e)
+static int quota_agrees(const profile_result *result, const char *name, pt_error *e)
 {
-    const cost_quota *q = &p->costs.quota;
+    const cost_quota *q = &result->costs.quota;
     for (int a = 0; a < COST_CLASSES && q->period_ns > 0; a++)
         if (q->busy[a] > SLOW_MOST * q->processors)
             return pt_fail(e, PT_FAILED, "%.300s: %s: \"quota\": %s keeps %g processors busy, and at most %g are measured: measure again",
@@ -86,12 +87,12 @@ static int quota_agrees(const profile_result *p, const char *name, pt_error *e)
 }
 
 /* The measured slowdown is never larger; more than that is noise. */
-static int contention_agrees(const profile_result *p, const char *name, pt_error *e)
+static int contention_agrees(const profile_result *result, const char *name, pt_error *e)
 {
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++) {
-            const double share = costs_length_most(&p->costs, (cost_class)a);
-            const double slow = p->costs.slow[a][b] + fmax(p->costs.slow_more[a][b], 0) * share;
+            const double share = costs_length_most(&result->costs, (cost_class)a);
+            const double slow = result->costs.slow[a][b] + fmax(result->costs.slow_more[a][b], 0) * share;
             if (slow > SLOW_MOST * (1 + 1e-6)) /* the digits of a file are rounded */
                 return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: "
                                "measure again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
@@ -100,71 +101,73 @@ static int contention_agrees(const profile_result *p, const char *name, pt_error
     return 0;
 }
 
-static int machine_agrees(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+static int machine_agrees(const profile_request *req, const profile_result *result, const char *name, pt_error *e)
 {
-    int failed = p->costs.task_ns > 0 ? 0 : costs_nothing(name, PROFILE_MACHINE, "task_ns", e);
+    int failed = result->costs.task_ns > 0 ? 0 : costs_nothing(name, PROFILE_MACHINE, "task_ns", e);
     for (int i = 0; i < CURVES && !failed; i++)
-        if (!machine_curves[i].there || machine_curves[i].there(r))
-            failed = curve_agrees(&machine_curves[i], p, name, e);
+        if (!machine_curves[i].there || machine_curves[i].there(req))
+            failed = curve_agrees(&machine_curves[i], result, name, e);
     if (!failed)
-        failed = contention_agrees(p, name, e);
-    return failed ? failed : quota_agrees(p, name, e);
+        failed = contention_agrees(result, name, e);
+    return failed ? failed : quota_agrees(result, name, e);
 }
 
 /* The check ran the first layer forward on some rows of a unit. More rows take longer, at most in proportion to their operations; few rows
  * are relatively slow, because all weights are read. Backward recomputes a layer and does twice its work. */
-static int kind_agrees(const profile_request *r, const profile_result *p, int kind, const char *name, pt_error *e)
+static int kind_agrees(const profile_request *req, const profile_result *result, int kind, const char *name, pt_error *e)
 {
-    const layer_cost *c = &p->costs.layer[kind];
-    const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
+    const layer_cost *c = &result->costs.layer[kind];
+    const step_shape *shape = req->shape, cut = shape_cut(shape, result->layer.amount);
     int block = 1;
-    while (block < r->model->config.layers && p->costs.kind_of_layer[block - 1] != kind)
+    while (block < req->model->config.layers && result->costs.kind_of_layer[block - 1] != kind)
         block++;
-    const double times = layer_flops(r->model, block - 1, s) / layer_flops(r->model, 0, &cut);
-    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
+    const double times = layer_flops(req->model, block - 1, shape) / layer_flops(req->model, 0, &cut);
+    const double least = result->layer.ns * fmin(times, 1), most = result->layer.ns * fmax(times, 1),
+                 far = far_with(FAR, result->costs.spread);
     for (int level = 0; level < SAVE_LEVELS; level++) {
         if (!agrees(c->forward_ns[level], least, most, far))
-            return far_off(name, PROFILE_BLOCKS, "forward_ns", c->forward_ns[level], "check", p->layer.ns, e);
+            return far_off(name, PROFILE_BLOCKS, "forward_ns", c->forward_ns[level], "check", result->layer.ns, e);
         if (!agrees(c->backward_ns[level], least, 3 * most, far))
-            return far_off(name, PROFILE_BLOCKS, "backward_ns", c->backward_ns[level], "check", p->layer.ns, e);
+            return far_off(name, PROFILE_BLOCKS, "backward_ns", c->backward_ns[level], "check", result->layer.ns, e);
     }
     return 0;
 }
 
 /* The head computes forward and backward in one task, compared with the layer's check by their operations. An embedding only copies
  * rows. */
-static int ends_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+static int ends_agree(const profile_request *req, const profile_result *result, const char *name, pt_error *e)
 {
-    const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
-    const double times = model_head_flops(r->model, s->unit_rows) / layer_flops(r->model, 0, &cut);
-    const double rows = (double)s->unit_rows / (double)cut.unit_rows;
-    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
-    const costs *c = &p->costs;
-    if (!agrees(c->head_ns, least, 3 * most, far))
-        return far_off(name, PROFILE_BLOCKS, "head_ns", c->head_ns, "check", p->layer.ns, e);
-    if (!agrees(c->head_eval_ns, least, most, far))
-        return far_off(name, PROFILE_BLOCKS, "head_eval_ns", c->head_eval_ns, "check", p->layer.ns, e);
-    if (!agrees(c->embed_ns, 0, p->layer.ns * fmax(rows, 1), far))
-        return far_off(name, PROFILE_BLOCKS, "embed_ns", c->embed_ns, "check", p->layer.ns, e);
+    const step_shape *shape = req->shape, cut = shape_cut(shape, result->layer.amount);
+    const double times = model_head_flops(req->model, shape->unit_rows) / layer_flops(req->model, 0, &cut);
+    const double rows = (double)shape->unit_rows / (double)cut.unit_rows;
+    const double least = result->layer.ns * fmin(times, 1), most = result->layer.ns * fmax(times, 1),
+                 far = far_with(FAR, result->costs.spread);
+    const costs *costs = &result->costs;
+    if (!agrees(costs->head_ns, least, 3 * most, far))
+        return far_off(name, PROFILE_BLOCKS, "head_ns", costs->head_ns, "check", result->layer.ns, e);
+    if (!agrees(costs->head_eval_ns, least, most, far))
+        return far_off(name, PROFILE_BLOCKS, "head_eval_ns", costs->head_eval_ns, "check", result->layer.ns, e);
+    if (!agrees(costs->embed_ns, 0, result->layer.ns * fmax(rows, 1), far))
+        return far_off(name, PROFILE_BLOCKS, "embed_ns", costs->embed_ns, "check", result->layer.ns, e);
     return 0;
 }
 
-static int blocks_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+static int blocks_agree(const profile_request *req, const profile_result *result, const char *name, pt_error *e)
 {
-    const costs *c = &p->costs;
+    const costs *costs = &result->costs;
     const struct { const char *key; double ns; } needed[] = {
-        {"check", p->layer.ns}, {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
-        {"step_ns", c->step_ns}, {"embed_finish", c->embed_finish.n ? c->embed_finish.ns[0] : 0}};
+        {"check", result->layer.ns}, {"embed_ns", costs->embed_ns}, {"head_ns", costs->head_ns}, {"head_eval_ns", costs->head_eval_ns},
+        {"step_ns", costs->step_ns}, {"embed_finish", costs->embed_finish.n ? costs->embed_finish.ns[0] : 0}};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!(needed[i].ns > 0))
             return costs_nothing(name, PROFILE_BLOCKS, needed[i].key, e);
     int failed = 0;
-    for (int kind = 0; kind < c->kinds_n && !failed; kind++)
-        failed = kind_agrees(r, p, kind, name, e);
-    return failed ? failed : ends_agree(r, p, name, e);
+    for (int kind = 0; kind < costs->kinds_n && !failed; kind++)
+        failed = kind_agrees(req, result, kind, name, e);
+    return failed ? failed : ends_agree(req, result, name, e);
 }
 
-int profile_agrees(profile_part part, const char *name, const profile_request *r, const profile_result *p, pt_error *e)
+int profile_agrees(profile_part part, const char *name, const profile_request *req, const profile_result *result, pt_error *e)
 {
-    return part == PROFILE_BLOCKS ? blocks_agree(r, p, name, e) : machine_agrees(r, p, name, e);
+    return part == PROFILE_BLOCKS ? blocks_agree(req, result, name, e) : machine_agrees(req, result, name, e);
 }

@@ -22,10 +22,10 @@ static int cache_folder(char out[FILE_PATH_BYTES])
     return home && home[0] == '/' && path_is_folder(home) ? path_join(out, home, ".cache/protrain", NULL) : -1;
 }
 
-static int cache_path(profile_part p, const profile_request *r, char folder[FILE_PATH_BYTES], char path[FILE_PATH_BYTES])
+static int cache_path(profile_part p, const profile_request *req, char folder[FILE_PATH_BYTES], char path[FILE_PATH_BYTES])
 {
     char fingerprint[32], name[64];
-    json_t *made_for = profile_made_for(p, r);
+    json_t *made_for = profile_made_for(p, req);
     if (!made_for)
         return -1;
     profile_fingerprint(made_for, fingerprint);
@@ -41,13 +41,13 @@ const char *profile_cache_missing(void)
     return !named && home && *home && !path_is_folder(home) ? home : NULL;
 }
 
-int profile_cache_load(profile_part p, const profile_request *r, profile_result *out)
+int profile_cache_load(profile_part p, const profile_request *req, profile_result *out)
 {
     char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES], *text;
     size_t n;
-    if (cache_path(p, r, folder, path) || file_read_all(path, FILE_MAX_BYTES, &text, &n, NULL))
+    if (cache_path(p, req, folder, path) || file_read_all(path, FILE_MAX_BYTES, &text, &n, NULL))
         return -1;
-    int failed = profile_parts_from_json(1u << p, path, text, n, r, out, NULL);
+    int failed = profile_parts_from_json(1u << p, path, text, n, req, out, NULL);
     free(text);
     return failed;
 }
@@ -82,13 +82,13 @@ static void remove_old(const char *folder)
     free(entries);
 }
 
-void profile_cache_store(profile_part p, const profile_request *r, const profile_result *result)
+void profile_cache_store(profile_part p, const profile_request *req, const profile_result *result)
 {
     char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
-    if (cache_path(p, r, folder, path) || dir_make(folder, NULL))
+    if (cache_path(p, req, folder, path) || dir_make(folder, NULL))
         return;
     remove_old(folder);
-    char *text = profile_parts_to_json(1u << p, r, result);
+    char *text = profile_parts_to_json(1u << p, req, result);
     if (text)
         file_write_atomic(path, text, strlen(text), NULL);
     free(text);

@@ -36,9 +36,9 @@ uint64_t links_file_bytes(const model *m)
     return all / 2 < large ? 8 * links_bytes(m) : large;
 }
 
-int64_t timed_matmul_rows(const profile_request *r) { return r->shape->unit_rows < 256 ? r->shape->unit_rows : 256; }
+int64_t timed_matmul_rows(const profile_request *req) { return req->shape->unit_rows < 256 ? req->shape->unit_rows : 256; }
 
-bool links_have_disk(const profile_request *r) { return r->transfers && r->disk_path && r->budget[TIER_DISK] >= 2 * LINKS_LEAST; }
+bool links_have_disk(const profile_request *req) { return req->transfers && req->disk_path && req->budget[TIER_DISK] >= 2 * LINKS_LEAST; }
 
 int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 {
@@ -57,18 +57,18 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 /* A number that changes when the same fields get another meaning; earlier measurements are then not used. */
 enum { BLOCKS_WAY = 14, MACHINE_WAY = 21 };
 
-static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
+static int threads_of(const profile_request *req) { return req->threads ? req->threads : req->device->info.threads; }
 
-static const char *type_of(const profile_request *r) { return r->shape->type == PT_BF16 ? "bf16" : "fp32"; }
+static const char *type_of(const profile_request *req) { return req->shape->type == PT_BF16 ? "bf16" : "fp32"; }
 
 /* [keys of a layer, how many such layers follow each other, ...] */
-static json_t *windows_of(const model_config *c)
+static json_t *windows_of(const model_config *config)
 {
     json_t *list = json_array();
-    for (int64_t i = 0, n; i < c->layers; i += n) {
-        for (n = 1; i + n < c->layers && c->window[i + n] == c->window[i];)
+    for (int64_t i = 0, n; i < config->layers; i += n) {
+        for (n = 1; i + n < config->layers && config->window[i + n] == config->window[i];)
             n++;
-        json_array_append_new(list, json_integer((json_int_t)c->window[i]));
+        json_array_append_new(list, json_integer((json_int_t)config->window[i]));
         json_array_append_new(list, json_integer((json_int_t)n));
     }
     return list;
@@ -83,69 +83,67 @@ static bool has_whole(const optimizer *o)
     return any;
 }
 
-static json_t *blocks_made_for(const profile_request *r)
+static json_t *blocks_made_for(const profile_request *req)
 {
-    const model_config *c = &r->model->config;
-    const step_shape *s = r->shape;
+    const model_config *config = &req->model->config;
+    const step_shape *shape = req->shape;
     char frozen[32] = "none";
-    if (!model_trains_all(r->model))
-        snprintf(frozen, sizeof frozen, "%016" PRIx64, model_frozen_hash(r->model));
+    if (!model_trains_all(req->model))
+        snprintf(frozen, sizeof frozen, "%016" PRIx64, model_frozen_hash(req->model));
     json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                     "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f, s:s}",
-                     "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads",
-                     threads_of(r),
-                     "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
-                     (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden",
-                     (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads, "head_dim",
-                     (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
-                     (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
-                     (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
-                     "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
-                     windows_of(c), "rope_bytes",
-                     (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm,
-                     "parallel",
-                     c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
-                     frozen);
-    if (all && s->saved != SAVED_EXACT)
-        json_object_set_new(all, "activations", json_integer(s->saved));
-    if (all && c->input_width)
-        json_object_set_new(all, "input_width", json_integer((json_int_t)c->input_width));
-    if (all && c->kv_latent)
-        json_object_set_new(all, "latents", json_pack("[IIII]", (json_int_t)c->q_latent, (json_int_t)c->kv_latent,
-                                                      (json_int_t)c->shared_dim, (json_int_t)c->value_dim));
-    if (all && c->expert_latent)
-        json_object_set_new(all, "expert_latent", json_integer((json_int_t)c->expert_latent));
-    if (all && c->kv_shared)
-        json_object_set_new(all, "kv_shared", json_integer((json_int_t)c->kv_shared));
-    if (all && r->model->adapters && r->model->adapters->dropout > 0)
+                            "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f, s:s}",
+                            "way", BLOCKS_WAY, "processor", req->device->info.name, "arithmetic", req->device->info.arithmetic, "threads",
+                            threads_of(req), "quota", req->host->info.quota, "dtype", type_of(req), "model_type", config->model_type,
+                            "parameters", (json_int_t)req->model->parameters, "layers", (json_int_t)config->layers, "vocab",
+                            (json_int_t)config->vocab, "hidden", (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "kv_heads",
+                            (json_int_t)config->kv_heads, "head_dim", (json_int_t)config->head_dim, "ffn", (json_int_t)config->ffn,
+                            "max_positions", (json_int_t)(config->position == POSITION_LEARNED ? config->max_positions : 0), "seq_len",
+                            (json_int_t)shape->seq_len, "batch", (json_int_t)shape->batch, "unit_rows", (json_int_t)shape->unit_rows,
+                            "gated", config->gated, "qk_norm", config->qk_norm, "tied", config->tied, "qkv_bias", config->qkv_bias,
+                            "out_bias", config->out_bias, "mlp_bias", config->mlp_bias, "activation", (int)config->activation, "windows",
+                            windows_of(config), "rope_bytes", (json_int_t)model_rope_offset(config, config->ropes_n, shape->seq_len),
+                            "pre_norm", config->pre_norm, "post_norm", config->post_norm, "parallel", config->parallel, "attention_softcap",
+                            (double)config->attention_softcap, "logit_softcap", (double)config->logit_softcap, "frozen", frozen);
+    if (all && shape->saved != SAVED_EXACT)
+        json_object_set_new(all, "activations", json_integer(shape->saved));
+    if (all && config->input_width)
+        json_object_set_new(all, "input_width", json_integer((json_int_t)config->input_width));
+    if (all && config->kv_latent)
+        json_object_set_new(all, "latents", json_pack("[IIII]", (json_int_t)config->q_latent, (json_int_t)config->kv_latent,
+                                                      (json_int_t)config->shared_dim, (json_int_t)config->value_dim));
+    if (all && config->expert_latent)
+        json_object_set_new(all, "expert_latent", json_integer((json_int_t)config->expert_latent));
+    if (all && config->kv_shared)
+        json_object_set_new(all, "kv_shared", json_integer((json_int_t)config->kv_shared));
+    if (all && req->model->adapters && req->model->adapters->dropout > 0)
         json_object_set_new(all, "dropout", json_true());
-    if (all && has_whole(shape_optimizer(s))) {
-        json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
-        json_object_set_new(all, "host_tier", json_boolean(r->host_tier));
+    if (all && has_whole(shape_optimizer(shape))) {
+        json_object_set_new(all, "optimizer", json_string(shape_optimizer(shape)->name));
+        json_object_set_new(all, "host_tier", json_boolean(req->host_tier));
     }
     return all;
 }
 
-static json_t *machine_made_for(const profile_request *r)
+static json_t *machine_made_for(const profile_request *req)
 {
     struct stat st;
     char disk[48] = "none", folder[FILE_PATH_BYTES];
-    if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
+    if (links_have_disk(req) && !existing_folder(req->disk_path, folder, NULL) && !stat(folder, &st))
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
     return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
-                     r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
-                     r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements",
-                     (json_int_t)rates_elements(r->model), "rows",
-                     (json_int_t)timed_matmul_rows(r), "host_tier", r->host_tier, "transfer_bytes",
-                     (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
-                     (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
+                     req->device->info.name, "arithmetic", req->device->info.arithmetic, "threads", threads_of(req), "quota",
+                     req->host->info.quota, "dtype", type_of(req), "optimizer", shape_optimizer(req->shape)->name, "elements",
+                     (json_int_t)rates_elements(req->model), "rows",
+                     (json_int_t)timed_matmul_rows(req), "host_tier", req->host_tier, "transfer_bytes",
+                     (json_int_t)(req->transfers ? links_bytes(req->model) : 0), "file_bytes",
+                     (json_int_t)(links_have_disk(req) ? links_file_bytes(req->model) : 0), "disk", disk);
 }
 
-json_t *profile_made_for(profile_part p, const profile_request *r)
+json_t *profile_made_for(profile_part p, const profile_request *req)
 {
-    json_t *all = p == PROFILE_BLOCKS ? blocks_made_for(r) : machine_made_for(r);
-    if (all && r->ranks > 1)
-        json_object_set_new(all, "ranks", json_integer(r->ranks));
+    json_t *all = p == PROFILE_BLOCKS ? blocks_made_for(req) : machine_made_for(req);
+    if (all && req->ranks > 1)
+        json_object_set_new(all, "ranks", json_integer(req->ranks));
     return all;
 }
 

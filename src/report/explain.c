@@ -95,13 +95,13 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
 
 /* ---- layers ---- */
 
-static void list_layers(const plan *p, int first, const plan_block *like, char *out, size_t n)
+static void list_layers(const plan *plan, int first, const plan_block *like, char *out, size_t n)
 {
     size_t used = 0;
     int count = 0;
     out[0] = 0;
-    for (int i = first, k; i < p->blocks_n; i = k) {
-        for (k = i; k < p->blocks_n && p->blocks[k].level == like->level && p->blocks[k].place == like->place;)
+    for (int i = first, k; i < plan->blocks_n; i = k) {
+        for (k = i; k < plan->blocks_n && plan->blocks[k].level == like->level && plan->blocks[k].place == like->place;)
             k++;
         if (k == i) {
             k++;
@@ -113,7 +113,7 @@ static void list_layers(const plan *p, int first, const plan_block *like, char *
         else if (used + 4 < n && out[used - 1] != '.')
             used += (size_t)snprintf(out + used, n - used, " ...");
     }
-    if (count == p->blocks_n)
+    if (count == plan->blocks_n)
         snprintf(out, n, count == 1 ? "the only layer" : "all %d layers", count);
 }
 
@@ -125,7 +125,7 @@ static void write_passing(int passing, char *out, size_t n)
         snprintf(out, n, "0: nothing saved, backward does not reach it");
 }
 
-int explain_layers(const plan *p, int passing, int line, char *out, size_t n)
+int explain_layers(const plan *plan, int passing, int line, char *out, size_t n)
 {
     static const char *const levels[SAVE_LEVELS] = {"input saved, the rest recomputed", "input and attention saved, MLP recomputed",
                                                     "all saved"};
@@ -135,14 +135,14 @@ int explain_layers(const plan *p, int passing, int line, char *out, size_t n)
         write_passing(passing, out, n);
         return 1;
     }
-    for (int i = passing; i < p->blocks_n; i++) {
-        const plan_block *b = &p->blocks[i];
+    for (int i = passing; i < plan->blocks_n; i++) {
+        const plan_block *b = &plan->blocks[i];
         if (seen[b->level][b->place])
             continue;
         seen[b->level][b->place] = true;
         if (line-- > 0)
             continue;
-        list_layers(p, passing, b, list, sizeof list);
+        list_layers(plan, passing, b, list, sizeof list);
         snprintf(out, n, "%s: %s, on the %s", list, levels[b->level], tier_names[b->place]);
         return 1;
     }

@@ -59,7 +59,7 @@ json_t *explain_json(const explanation *x); /* new reference, NULL: out of memor
 
 /* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers; k: NULL if only
  * the plan is at hand: then the size of chunks is what was asked for. */
-void explain_plan(FILE *out, const plan *p, const packing *k, int passing);
+void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing);
 
 /* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many are above 1%. */
 enum { SHARES = QUEUES + 4 };
@@ -67,7 +67,7 @@ typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
 /* What layers save, one line per kind: "0-7, 12: all kept, on the device". */
-int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /* 1: written; 0: there is no such line */
+int explain_layers(const plan *plan, int passing, int line, char *out, size_t n); /* 1: written; 0: there is no such line */
 
 /* helps.c: tries changes; returns those that gain at least 3%, best first. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);

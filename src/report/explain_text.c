@@ -99,28 +99,28 @@ static void write_wrapped(FILE *out, const char *word, const char *text)
 /* Sums over the trained or the frozen chunks. Quantized matrices have more values than elements. */
 typedef struct chunk_bytes { double values, weights, states, gradients; } chunk_bytes;
 
-static double chunk_values(const packing *k, const model *m, const chunk_t *c)
+static double chunk_values(const packing *packing, const model *m, const chunk_t *c)
 {
     double values = (double)c->elements;
     for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const piece *p = &k->pieces[k->piece_of_chunk[i]];
-        const param *a = &m->params[p->param];
+        const piece *piece = &packing->pieces[packing->piece_of_chunk[i]];
+        const param *a = &m->params[piece->param];
         if (a->storage != STORAGE_PLAIN)
-            values += (double)(p->rows * a->cols - piece_elements(k, a, p->row0, p->rows));
+            values += (double)(piece->rows * a->cols - piece_elements(packing, a, piece->row0, piece->rows));
     }
     return values;
 }
 
-static chunk_bytes sum_chunks(const packing *k, const model *m, bool trained)
+static chunk_bytes sum_chunks(const packing *packing, const model *m, bool trained)
 {
     chunk_bytes sum = {0};
-    for (int i = 0; i < k->chunks_n; i++) {
-        if (k->chunks[i].trained != trained)
+    for (int i = 0; i < packing->chunks_n; i++) {
+        if (packing->chunks[i].trained != trained)
             continue;
-        sum.values += chunk_values(k, m, &k->chunks[i]);
-        sum.weights += (double)chunk_weight_bytes(k, i);
-        sum.states += (double)chunk_state_bytes(k, i);
-        sum.gradients += (double)chunk_gradient_bytes(k, i);
+        sum.values += chunk_values(packing, m, &packing->chunks[i]);
+        sum.weights += (double)chunk_weight_bytes(packing, i);
+        sum.states += (double)chunk_state_bytes(packing, i);
+        sum.gradients += (double)chunk_gradient_bytes(packing, i);
     }
     return sum;
 }
@@ -129,8 +129,8 @@ static chunk_bytes sum_chunks(const packing *k, const model *m, bool trained)
 static void write_trained(FILE *out, const explanation *x)
 {
     const model *m = x->in->search->model;
-    const packing *k = &x->in->best->packing;
-    const chunk_bytes own = sum_chunks(k, m, true), frozen = sum_chunks(k, m, false);
+    const packing *packing = &x->in->best->packing;
+    const chunk_bytes own = sum_chunks(packing, m, true), frozen = sum_chunks(packing, m, false);
     char what[MODEL_TRAINED_TEXT];
     int n;
     model_describe_trained(m, shape_optimizer(x->in->search->shape)->name, what);
@@ -191,26 +191,26 @@ static void write_head(FILE *out, const explanation *x)
 /* ---- the plan ---- */
 
 /* What must not be cut, as the experts of a layer, makes chunks larger than those that were asked for. */
-static uint64_t largest_chunk(const plan *p, const packing *k)
+static uint64_t largest_chunk(const plan *plan, const packing *packing)
 {
-    uint64_t most = k ? 0 : (uint64_t)p->chunk_bytes;
-    for (int i = 0; k && i < k->chunks_n; i++)
-        most = chunk_weight_bytes(k, i) > most ? chunk_weight_bytes(k, i) : most;
+    uint64_t most = packing ? 0 : (uint64_t)plan->chunk_bytes;
+    for (int i = 0; packing && i < packing->chunks_n; i++)
+        most = chunk_weight_bytes(packing, i) > most ? chunk_weight_bytes(packing, i) : most;
     return most;
 }
 
-static void write_chunks(FILE *out, const plan *p, const packing *k)
+static void write_chunks(FILE *out, const plan *plan, const packing *packing)
 {
     int placements[TIERS] = {0}, host_updates = 0, moved = 0, sharded = 0;
     char size[32];
-    for (int i = 0; i < p->chunks_n; i++) {
-        placements[p->chunks[i].placement]++;
-        host_updates += p->chunks[i].update == TIER_HOST;
-        moved += p->chunks[i].placement != TIER_DEVICE;
-        sharded += p->chunks[i].sharded;
+    for (int i = 0; i < plan->chunks_n; i++) {
+        placements[plan->chunks[i].placement]++;
+        host_updates += plan->chunks[i].update == TIER_HOST;
+        moved += plan->chunks[i].placement != TIER_DEVICE;
+        sharded += plan->chunks[i].sharded;
     }
-    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, plural((uint64_t)p->chunks_n),
-            short_size(size, largest_chunk(p, k)));
+    fprintf(out, "weights  %d chunk%s of up to %s, with states:", plan->chunks_n, plural((uint64_t)plan->chunks_n),
+            short_size(size, largest_chunk(plan, packing)));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
         if (placements[t]) {
@@ -220,21 +220,21 @@ static void write_chunks(FILE *out, const plan *p, const packing *k)
     if (sharded)
         fprintf(out, "\n         %d of them in shards, which are gathered where they are used", sharded);
     if (moved || sharded)
-        fprintf(out, "\nbuffers  %d for weights, %d for updates, %d for saved activations", p->n_buffer, p->n_update, p->n_swap);
+        fprintf(out, "\nbuffers  %d for weights, %d for updates, %d for saved activations", plan->n_buffer, plan->n_update, plan->n_swap);
     fputc('\n', out);
-    fprintf(out, "updates  %s", update_time_words[p->update]);
+    fprintf(out, "updates  %s", update_time_words[plan->update]);
     if (host_updates)
-        fprintf(out, ", %d of %d chunk%s on the host", host_updates, p->chunks_n, plural((uint64_t)p->chunks_n));
-    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)p->micro_batch,
-            plural((uint64_t)p->micro_batch), p->visit);
-    if (p->ranges)
+        fprintf(out, ", %d of %d chunk%s on the host", host_updates, plan->chunks_n, plural((uint64_t)plan->chunks_n));
+    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)plan->micro_batch,
+            plural((uint64_t)plan->micro_batch), plan->visit);
+    if (plan->ranges)
         fprintf(out, "experts  by ranges: of a layer's cut matrices, each is in memory for its part of the layer alone\n");
 }
 
-static void write_layers(FILE *out, const plan *p, int passing)
+static void write_layers(FILE *out, const plan *plan, int passing)
 {
     char line[160];
-    for (int i = 0; explain_layers(p, passing, i, line, sizeof line); i++)
+    for (int i = 0; explain_layers(plan, passing, i, line, sizeof line); i++)
         fprintf(out, "%s%s\n", i ? "         " : "layers   ", line);
 }
 
@@ -333,10 +333,10 @@ static void write_helps(FILE *out, const explanation *x)
         fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
 }
 
-void explain_plan(FILE *out, const plan *p, const packing *k, int passing)
+void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing)
 {
-    write_chunks(out, p, k);
-    write_layers(out, p, passing);
+    write_chunks(out, plan, packing);
+    write_layers(out, plan, passing);
 }
 
 static void write_inside(FILE *out, const explanation *x)

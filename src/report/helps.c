@@ -21,23 +21,23 @@ static uint64_t round_quarter(uint64_t bytes)
     return (bytes / 4 + unit - 1) / unit * unit;
 }
 
-static void scale_curve(cost_curve *c, double by)
+static void scale_curve(cost_curve *curve, double by)
 {
-    for (int i = 0; i < c->n; i++)
-        c->ns[i] *= by;
+    for (int i = 0; i < curve->n; i++)
+        curve->ns[i] *= by;
 }
 
 /* Scales the costs of a unit to `by` times as many rows. */
-static void scale_unit(costs *c, double by)
+static void scale_unit(costs *costs, double by)
 {
-    for (int k = 0; k < c->kinds_n; k++)
+    for (int k = 0; k < costs->kinds_n; k++)
         for (int l = 0; l < SAVE_LEVELS; l++) {
-            c->layer[k].forward_ns[l] *= by;
-            c->layer[k].backward_ns[l] *= by;
+            costs->layer[k].forward_ns[l] *= by;
+            costs->layer[k].backward_ns[l] *= by;
         }
-    c->embed_ns *= by;
-    c->head_ns *= by;
-    c->head_eval_ns *= by;
+    costs->embed_ns *= by;
+    costs->head_ns *= by;
+    costs->head_eval_ns *= by;
 }
 
 /* A change and its effect. */
@@ -128,19 +128,19 @@ static void more_memory(const explain_input *in, tier placement, trial *all, int
 
 static void larger_batch(const explain_input *in, trial *all, int *n)
 {
-    const step_shape *s = in->search->shape;
+    const step_shape *shape = in->search->shape;
     step_shape doubled;
-    step_shape_like(&doubled, s, in->search->model, 2 * s->batch, s->seq_len);
+    step_shape_like(&doubled, shape, in->search->model, 2 * shape->batch, shape->seq_len);
     if (in->search->micro_batch % doubled.unit_seqs)
         return;
     trial *t = add_trial(in, all, n);
     t->shape = doubled;
     t->in.shape = &t->shape;
-    if (doubled.unit_rows != s->unit_rows)
-        scale_unit(&t->costs, (double)doubled.unit_rows / (double)s->unit_rows);
+    if (doubled.unit_rows != shape->unit_rows)
+        scale_unit(&t->costs, (double)doubled.unit_rows / (double)shape->unit_rows);
     scale_curve(&t->costs.embed_finish, 2);
     snprintf(t->what, sizeof t->what, "a batch size of %lld instead of %lld (the result changes)",
-             (long long)(doubled.batch * shape_ranks(s)), (long long)(s->batch * shape_ranks(s)));
+             (long long)(doubled.batch * shape_ranks(shape)), (long long)(shape->batch * shape_ranks(shape)));
 }
 
 static void faster_disk(const explain_input *in, trial *all, int *n)

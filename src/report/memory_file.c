@@ -33,13 +33,13 @@ int memory_file_write(const char *folder, const uint64_t part[TIERS][MEMORY_PART
     return failed;
 }
 
-static int read_parts(const json_source *s, uint64_t part[TIERS][MEMORY_PARTS], pt_error *e)
+static int read_parts(const json_source *src, uint64_t part[TIERS][MEMORY_PARTS], pt_error *e)
 {
     int failed = 0;
     memset(part, 0, TIERS * sizeof *part);
     for (int t = 0; t < TIERS && !failed; t++) {
         json_source of = {0};
-        failed = json_get_object(s, tier_names[t], JSON_OPTIONAL, &of, e);
+        failed = json_get_object(src, tier_names[t], JSON_OPTIONAL, &of, e);
         for (int p = 0; p < MEMORY_PARTS && of.object && !failed; p++) {
             int64_t bytes = 0;
             failed = json_get_int(&of, part_names[p], JSON_REQUIRED, 0, INT64_C(1) << 53, &bytes, e);
@@ -51,11 +51,11 @@ static int read_parts(const json_source *s, uint64_t part[TIERS][MEMORY_PARTS], 
 
 int memory_file_read(const char *path, uint64_t part[TIERS][MEMORY_PARTS], pt_error *e)
 {
-    json_source s;
-    int failed = json_source_file(&s, path, "a run's memory", e);
+    json_source src;
+    int failed = json_source_file(&src, path, "a run's memory", e);
     if (failed)
         return failed;
-    failed = read_parts(&s, part, e);
-    json_source_close(&s);
+    failed = read_parts(&src, part, e);
+    json_source_close(&src);
     return failed;
 }

@@ -34,49 +34,49 @@ static const struct { const char *key; json_need need; size_t at; double least; 
     {"eval_reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, eval_accuracy), 0},
 };
 
-static int read_bytes(const json_source *s, tier t, const char *what, uint64_t *out, pt_error *e)
+static int read_bytes(const json_source *src, tier t, const char *what, uint64_t *out, pt_error *e)
 {
     char key[40];
     int64_t bytes = 0;
     snprintf(key, sizeof key, "%s_%s_bytes", tier_names[t], what);
-    int failed = json_get_int(s, key, JSON_OPTIONAL, 0, MAX_BYTES, &bytes, e);
+    int failed = json_get_int(src, key, JSON_OPTIONAL, 0, MAX_BYTES, &bytes, e);
     *out = (uint64_t)bytes;
     return failed;
 }
 
-static int read_warnings(const json_source *s, metrics_line *out, pt_error *e)
+static int read_warnings(const json_source *src, metrics_line *out, pt_error *e)
 {
     static const char *const keys[] = {"loss_warning", "grad_norm_warning", "eval_warning"};
     int failed = 0;
     for (int i = 0; i < 3 && !failed; i++) {
         const char *text = "";
-        failed = json_get_string(s, keys[i], JSON_OPTIONAL, &text, e);
+        failed = json_get_string(src, keys[i], JSON_OPTIONAL, &text, e);
         snprintf(out->warnings[i], METRICS_WARNING_BYTES, "%s", text);
     }
     return failed;
 }
 
-static int read_object(const json_source *s, metrics_line *out, pt_error *e)
+static int read_object(const json_source *src, metrics_line *out, pt_error *e)
 {
     *out = (metrics_line){0};
-    int failed = json_get_int(s, "step", JSON_REQUIRED, 1, INT64_C(1) << 53, &out->step, e);
+    int failed = json_get_int(src, "step", JSON_REQUIRED, 1, INT64_C(1) << 53, &out->step, e);
     if (!failed)
-        failed = json_get_int(s, "tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->tokens, e);
+        failed = json_get_int(src, "tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->tokens, e);
     if (!failed)
-        failed = json_get_int(s, "learned_tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->learned_tokens, e);
+        failed = json_get_int(src, "learned_tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->learned_tokens, e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !failed; i++) {
         double value = NAN;
-        failed = json_get_double(s, numbers[i].key, numbers[i].need, numbers[i].least, METRICS_MAX, &value, e);
+        failed = json_get_double(src, numbers[i].key, numbers[i].need, numbers[i].least, METRICS_MAX, &value, e);
         memcpy((char *)out + numbers[i].at, &value, sizeof value);
     }
     if (!failed)
-        failed = read_warnings(s, out, e);
+        failed = read_warnings(src, out, e);
     for (tier t = 0; t < TIERS && !failed; t++) {
-        failed = read_bytes(s, t, "peak", &out->peak[t], e);
+        failed = read_bytes(src, t, "peak", &out->peak[t], e);
         if (!failed)
-            failed = read_bytes(s, t, "predicted", &out->predicted[t], e);
+            failed = read_bytes(src, t, "predicted", &out->predicted[t], e);
         if (!failed)
-            failed = read_bytes(s, t, "budget", &out->budget[t], e);
+            failed = read_bytes(src, t, "budget", &out->budget[t], e);
     }
     return failed;
 }
@@ -84,19 +84,19 @@ static int read_object(const json_source *s, metrics_line *out, pt_error *e)
 int metrics_line_read(const char *path, uint64_t number, const char *text, size_t n, metrics_line *out, pt_error *e)
 {
     json_error_t bad;
-    json_source s;
+    json_source src;
     char reason[JSON_REASON_BYTES];
-    snprintf(s.where, sizeof s.where, "%.400s: line %llu", path, (unsigned long long)number);
-    if (json_text_check(s.where, text, n, e))
+    snprintf(src.where, sizeof src.where, "%.400s: line %llu", path, (unsigned long long)number);
+    if (json_text_check(src.where, text, n, e))
         return PT_FAILED;
-    s.object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &bad);
-    if (!s.object)
-        return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %s; remove the line", s.where, bad.column,
+    src.object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &bad);
+    if (!src.object)
+        return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %s; remove the line", src.where, bad.column,
                        json_reason(&bad, reason));
-    int failed = json_is_object(s.object) ? read_object(&s, out, e)
+    int failed = json_is_object(src.object) ? read_object(&src, out, e)
                                           : pt_fail(e, PT_FAILED, "%s: the line is %s, but must be an object {\"step\": ...}: remove it",
-                                                    s.where, json_type_name(s.object));
-    json_source_close(&s);
+                                                    src.where, json_type_name(src.object));
+    json_source_close(&src);
     return failed;
 }
 

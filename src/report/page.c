@@ -39,20 +39,20 @@ static const char head[] =
 
 /* ---- the title ---- */
 
-static void write_title(FILE *out, const run_folder *r)
+static void write_title(FILE *out, const run_folder *rf)
 {
     fputs(PAGE_BEGINS "\n<html lang=\"en\"><head><title>", out);
-    html_text(out, r->name);
+    html_text(out, rf->name);
     fprintf(out, " - a ProTrain run</title>\n%s</head><body>\n<h1>", head);
-    html_text(out, r->name);
+    html_text(out, rf->name);
     fputs("</h1>\n", out);
 }
 
-static void write_what(FILE *out, const run_folder *r)
+static void write_what(FILE *out, const run_folder *rf)
 {
-    const plan_target *t = &r->plan.made_for;
+    const plan_target *t = &rf->plan.made_for;
     char count[32];
-    if (r->planned && t->model_type[0]) {
+    if (rf->planned && t->model_type[0]) {
         fputs("<p>", out);
         html_text(out, t->model_type);
         fprintf(out, ", %s parameters, %lld layer%s; %lld sequence%s of %lld token%s per step, %s</p>\n",
@@ -65,19 +65,19 @@ static void write_what(FILE *out, const run_folder *r)
             fputs("</p>\n", out);
         }
     }
-    if (r->machine[0]) {
+    if (rf->machine[0]) {
         fputs("<p class=\"soft\">", out);
-        html_text(out, r->machine);
+        html_text(out, rf->machine);
         fputs("</p>\n", out);
     }
-    for (int i = 0; i < r->warnings_n; i++) {
+    for (int i = 0; i < rf->warnings_n; i++) {
         fputs("<p class=\"note\">warning: ", out);
-        html_text(out, r->warnings[i]);
+        html_text(out, rf->warnings[i]);
         fputs("</p>\n", out);
     }
-    for (int i = 0; i < r->notes_n; i++) {
+    for (int i = 0; i < rf->notes_n; i++) {
         fputs("<p class=\"note\">note: ", out);
-        html_text(out, r->notes[i]);
+        html_text(out, rf->notes[i]);
         fputs("</p>\n", out);
     }
 }
@@ -106,24 +106,24 @@ static void write_setting(FILE *out, const char *name, const json_t *value)
 }
 
 /* What the run was started with, and what there is of it. */
-static void write_settings(FILE *out, const run_folder *r)
+static void write_settings(FILE *out, const run_folder *rf)
 {
     static const char *const words[] = {"started", "command", "protrain"};
     const char *name;
     json_t *value;
-    if (!r->summary)
+    if (!rf->summary)
         return;
     fputs("<h2>Settings</h2>\n<div class=\"card\"><table>\n", out);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if ((value = json_object_get(r->summary, words[i])))
+        if ((value = json_object_get(rf->summary, words[i])))
             write_setting(out, words[i], value);
-    json_object_foreach(json_object_get(r->summary, "settings"), name, value)
+    json_object_foreach(json_object_get(rf->summary, "settings"), name, value)
         write_setting(out, name, value);
-    json_object_foreach(json_object_get(r->summary, "data"), name, value)
+    json_object_foreach(json_object_get(rf->summary, "data"), name, value)
         write_setting(out, name, value);
-    if (r->checkpoints[0]) {
+    if (rf->checkpoints[0]) {
         fputs("<tr><th>checkpoints</th><td>", out);
-        html_text(out, r->checkpoints);
+        html_text(out, rf->checkpoints);
         fputs("</td></tr>\n", out);
     }
     fputs("</table></div>\n", out);
@@ -141,12 +141,12 @@ static __attribute__((format(printf, 3, 4))) void write_tile(FILE *out, const ch
     fprintf(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, text);
 }
 
-static void write_speed_tiles(FILE *out, const run_folder *r)
+static void write_speed_tiles(FILE *out, const run_folder *rf)
 {
     char value[64], time[32];
-    double measured = recent_median(&r->step_s), off = 100 * run_step_error(r), speed = recent_median(&r->tokens_per_s);
+    double measured = recent_median(&rf->step_s), off = 100 * run_step_error(rf), speed = recent_median(&rf->tokens_per_s);
     if (!isnan(measured) && !isnan(off))
-        write_tile(out, seconds_format(time, measured), "per step; predicted %s (%+.1f%%)", seconds_format(value, r->predicted_step_s),
+        write_tile(out, seconds_format(time, measured), "per step; predicted %s (%+.1f%%)", seconds_format(value, rf->predicted_step_s),
                    off);
     else if (!isnan(measured))
         write_tile(out, seconds_format(time, measured), "a step");
@@ -156,47 +156,47 @@ static void write_speed_tiles(FILE *out, const run_folder *r)
     }
 }
 
-static void write_tiles(FILE *out, const run_folder *r)
+static void write_tiles(FILE *out, const run_folder *rf)
 {
     char value[64], count[32];
-    const bool replies = !isnan(r->last_kl), pairs = !replies && !isnan(r->last_margin);
-    const char *per = replies ? " per reply" : pairs ? " per pair" : isnan(r->last_right) ? "" : " per example";
+    const bool replies = !isnan(rf->last_kl), pairs = !replies && !isnan(rf->last_margin);
+    const char *per = replies ? " per reply" : pairs ? " per pair" : isnan(rf->last_right) ? "" : " per example";
     const char *right = replies ? "replies on their side of the KL:" : "the chosen reply preferred in";
     fputs("<div class=\"tiles\">\n", out);
-    snprintf(value, sizeof value, "%.4f", r->last_loss);
-    write_tile(out, value, "loss%s after the last step; %.4f after step %lld, lowest %.4f (step %lld)", per, r->first_loss,
-               (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
-    snprintf(value, sizeof value, "%.4f", r->eval_loss);
-    if (!isnan(r->last_eval_margin))
-        write_tile(out, value, "evaluation loss%s; margin %.3g, %s %.0f%%", per, r->last_eval_margin, right, 100 * r->last_eval_accuracy);
-    else if (!isnan(r->last_eval_right))
-        write_tile(out, value, "evaluation loss%s; accuracy %.0f%%", per, 100 * r->last_eval_right);
-    else if (!isnan(r->eval_loss) && !replies)
-        write_tile(out, value, "evaluation loss, perplexity %.4g; lowest %.4f (step %lld)", exp(r->eval_loss), r->best_eval_loss,
-                   (long long)r->best_step);
-    if (!isnan(r->last_margin)) {
-        snprintf(value, sizeof value, "%.3g", r->last_margin);
-        write_tile(out, value, "reward margin; %s %.0f%%", right, 100 * r->last_accuracy);
+    snprintf(value, sizeof value, "%.4f", rf->last_loss);
+    write_tile(out, value, "loss%s after the last step; %.4f after step %lld, lowest %.4f (step %lld)", per, rf->first_loss,
+               (long long)rf->first_step, rf->min_loss, (long long)rf->min_loss_step);
+    snprintf(value, sizeof value, "%.4f", rf->eval_loss);
+    if (!isnan(rf->last_eval_margin))
+        write_tile(out, value, "evaluation loss%s; margin %.3g, %s %.0f%%", per, rf->last_eval_margin, right, 100 * rf->last_eval_accuracy);
+    else if (!isnan(rf->last_eval_right))
+        write_tile(out, value, "evaluation loss%s; accuracy %.0f%%", per, 100 * rf->last_eval_right);
+    else if (!isnan(rf->eval_loss) && !replies)
+        write_tile(out, value, "evaluation loss, perplexity %.4g; lowest %.4f (step %lld)", exp(rf->eval_loss), rf->best_eval_loss,
+                   (long long)rf->best_step);
+    if (!isnan(rf->last_margin)) {
+        snprintf(value, sizeof value, "%.3g", rf->last_margin);
+        write_tile(out, value, "reward margin; %s %.0f%%", right, 100 * rf->last_accuracy);
     }
-    if (!isnan(r->last_right)) {
-        snprintf(value, sizeof value, "%.0f%%", 100 * r->last_right);
+    if (!isnan(rf->last_right)) {
+        snprintf(value, sizeof value, "%.0f%%", 100 * rf->last_right);
         write_tile(out, value, "accuracy in the last step");
     }
-    if (!isnan(r->last_load)) {
-        snprintf(value, sizeof value, "%.3g", r->last_load);
-        write_tile(out, value, "load of the busiest expert, 1: balanced; %.0f%% of experts idle", 100 * r->last_idle);
+    if (!isnan(rf->last_load)) {
+        snprintf(value, sizeof value, "%.3g", rf->last_load);
+        write_tile(out, value, "load of the busiest expert, 1: balanced; %.0f%% of experts idle", 100 * rf->last_idle);
     }
-    snprintf(value, sizeof value, "%lld", (long long)r->last_step);
-    if (r->first_step > 1)
-        write_tile(out, value, "steps, from step %lld on", (long long)r->first_step);
+    snprintf(value, sizeof value, "%lld", (long long)rf->last_step);
+    if (rf->first_step > 1)
+        write_tile(out, value, "steps, from step %lld on", (long long)rf->first_step);
     else
         write_tile(out, value, "steps");
-    if (r->learned_tokens && r->learned_tokens < r->tokens)
-        write_tile(out, count_format(count, (uint64_t)r->learned_tokens), "tokens trained on, of %lld", (long long)r->tokens);
-    else if (r->tokens)
-        write_tile(out, count_format(count, (uint64_t)r->tokens), "tokens");
-    write_tile(out, seconds_format(count, r->seconds), "in steps, without evaluations and checkpoints");
-    write_speed_tiles(out, r);
+    if (rf->learned_tokens && rf->learned_tokens < rf->tokens)
+        write_tile(out, count_format(count, (uint64_t)rf->learned_tokens), "tokens trained on, of %lld", (long long)rf->tokens);
+    else if (rf->tokens)
+        write_tile(out, count_format(count, (uint64_t)rf->tokens), "tokens");
+    write_tile(out, seconds_format(count, rf->seconds), "in steps, without evaluations and checkpoints");
+    write_speed_tiles(out, rf);
     fputs("</div>\n", out);
 }
 
@@ -228,32 +228,33 @@ static bool spans_decades(const series *c)
     return low > 0 && high > 50 * low;
 }
 
-static void write_charts(FILE *out, const run_folder *r)
+static void write_charts(FILE *out, const run_folder *rf)
 {
-    const bool replies = !isnan(r->last_kl), classes = !isnan(r->last_right);
-    double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
+    const bool replies = !isnan(rf->last_kl), classes = !isnan(rf->last_right);
+    double typical = recent_median(&rf->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, rf->predicted_step_s);
     const chart charts[] = {
-        {replies ? "Loss per reply" : classes ? "Loss, nats per example" : isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair",
-         plain_format,
-         .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true, r->best_step}}},
-        {"Rewards", plain_format, .series = {{"chosen", &r->chosen, false}, {"rejected", &r->rejected, false}}},
+        {replies                  ? "Loss per reply"
+         : classes                ? "Loss, nats per example"
+         : isnan(rf->last_margin) ? "Loss, nats per token"
+                                  : "Loss per pair",
+         plain_format, .series = {{"training", &rf->loss, false}, {"evaluation", &rf->eval, true, rf->best_step}}},
+        {"Rewards", plain_format, .series = {{"chosen", &rf->chosen, false}, {"rejected", &rf->rejected, false}}},
         {"Reward margin, chosen less rejected", plain_format,
-         .series = {{"training", &r->margin, false}, {"evaluation", &r->eval_margin, true}}},
+         .series = {{"training", &rf->margin, false}, {"evaluation", &rf->eval_margin, true}}},
         {replies ? "Replies on their side of the KL" : "Pairs whose chosen reply is preferred", share_format, .from_zero = true,
-         .series = {{"training", &r->accuracy, false}, {"evaluation", &r->eval_accuracy, true}}},
-        {"Accuracy", share_format, .from_zero = true,
-         .series = {{"training", &r->right, false}, {"evaluation", &r->eval_right, true}}},
+         .series = {{"training", &rf->accuracy, false}, {"evaluation", &rf->eval_accuracy, true}}},
+        {"Accuracy", share_format, .from_zero = true, .series = {{"training", &rf->right, false}, {"evaluation", &rf->eval_right, true}}},
         {"KL, the baseline of rewards", plain_format, .from_zero = true,
-         .series = {{"training", &r->kl, false}, {"evaluation", &r->eval_kl, true}}},
-        {"Load of the busiest expert, 1: balanced", plain_format, .from_zero = true, .series = {{"load", &r->expert_load, false}}},
-        {"Loss that balances experts", plain_format, .series = {{"loss", &r->aux_loss, false}}},
-        {"Experts without a token", share_format, .from_zero = true, .series = {{"idle", &r->experts_idle, false}}},
-        {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
-         .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
-        {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},
+         .series = {{"training", &rf->kl, false}, {"evaluation", &rf->eval_kl, true}}},
+        {"Load of the busiest expert, 1: balanced", plain_format, .from_zero = true, .series = {{"load", &rf->expert_load, false}}},
+        {"Loss that balances experts", plain_format, .series = {{"loss", &rf->aux_loss, false}}},
+        {"Experts without a token", share_format, .from_zero = true, .series = {{"idle", &rf->experts_idle, false}}},
+        {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&rf->grad_norm),
+         .logarithmic = spans_decades(&rf->grad_norm), .series = {{"norm", &rf->grad_norm, false}}},
+        {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &rf->lr, false}}},
         {"Time per step", time_format, .from_zero = true, .most = most,
-         .series = {{"measured", &r->step, false}, {"predicted", &r->predicted, false}}},
-        {"Tokens per second", rate_format, .from_zero = true, .series = {{"measured", &r->speed, false}}},
+         .series = {{"measured", &rf->step, false}, {"predicted", &rf->predicted, false}}},
+        {"Tokens per second", rate_format, .from_zero = true, .series = {{"measured", &rf->speed, false}}},
     };
     fputs("<div class=\"charts\">\n", out);
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
@@ -272,73 +273,73 @@ static void write_rect(FILE *out, double x, double width, int colour, const char
             width, BAR_HEIGHT - 2, name, size_format(size, bytes));
 }
 
-static void write_parts(FILE *out, const run_folder *r, tier t)
+static void write_parts(FILE *out, const run_folder *rf, tier t)
 {
     char size[32];
     for (int p = 0; p < MEMORY_PARTS; p++)
-        if (r->part[t][p])
-            fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s %s</span>", p, part_names[p], size_format(size, r->part[t][p]));
+        if (rf->part[t][p])
+            fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s %s</span>", p, part_names[p], size_format(size, rf->part[t][p]));
 }
 
 /* The frame is the budget, the coloured parts are the prediction, the line is the measured peak. */
-static void write_bar(FILE *out, const run_folder *r, tier t)
+static void write_bar(FILE *out, const run_folder *rf, tier t)
 {
-    double whole = fmax((double)r->budget[t], fmax((double)r->predicted_bytes[t], (double)r->peak[t])), at = 0;
+    double whole = fmax((double)rf->budget[t], fmax((double)rf->predicted_bytes[t], (double)rf->peak[t])), at = 0;
     fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s memory\"><rect class=\"frame\" x=\".5\" y=\".5\" width=\"%d\" "
                  "height=\"%d\"/>", BAR_WIDTH, BAR_HEIGHT, tier_names[t], BAR_WIDTH - 1, BAR_HEIGHT - 1);
-    for (int p = 0; r->parted && p < MEMORY_PARTS; p++) {
-        double width = (double)r->part[t][p] / whole * BAR_WIDTH;
-        if (r->part[t][p])
-            write_rect(out, at, width, p, part_names[p], r->part[t][p]);
+    for (int p = 0; rf->parted && p < MEMORY_PARTS; p++) {
+        double width = (double)rf->part[t][p] / whole * BAR_WIDTH;
+        if (rf->part[t][p])
+            write_rect(out, at, width, p, part_names[p], rf->part[t][p]);
         at += width;
     }
-    if (!r->parted)
-        write_rect(out, 0, (double)r->predicted_bytes[t] / whole * BAR_WIDTH, 0, "predicted", r->predicted_bytes[t]);
-    double peak = fmin((double)r->peak[t] / whole * BAR_WIDTH, BAR_WIDTH - 1);
+    if (!rf->parted)
+        write_rect(out, 0, (double)rf->predicted_bytes[t] / whole * BAR_WIDTH, 0, "predicted", rf->predicted_bytes[t]);
+    double peak = fmin((double)rf->peak[t] / whole * BAR_WIDTH, BAR_WIDTH - 1);
     fprintf(out, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/></svg>\n", peak, peak, BAR_HEIGHT);
 }
 
-static void write_memory(FILE *out, const run_folder *r)
+static void write_memory(FILE *out, const run_folder *rf)
 {
     char a[32], b[32], c[32];
     bool any = false;
     for (tier t = 0; t < TIERS; t++) {
-        if (!r->peak[t] && !r->predicted_bytes[t])
+        if (!rf->peak[t] && !rf->predicted_bytes[t])
             continue;
         fprintf(out, "%s<div class=\"card\"><p><b>%s</b>: used %s, predicted %s", any ? "" : "<h2>Where every byte lives</h2>\n",
-                tier_names[t], size_format(a, r->peak[t]), size_format(b, r->predicted_bytes[t]));
-        if (r->budget[t])
-            fprintf(out, ", of a budget of %s", size_format(c, r->budget[t]));
+                tier_names[t], size_format(a, rf->peak[t]), size_format(b, rf->predicted_bytes[t]));
+        if (rf->budget[t])
+            fprintf(out, ", of a budget of %s", size_format(c, rf->budget[t]));
         fputs("</p>\n", out);
-        write_bar(out, r, t);
-        if (r->parted)
-            write_parts(out, r, t);
+        write_bar(out, rf, t);
+        if (rf->parted)
+            write_parts(out, rf, t);
         fputs("</div>\n", out);
         any = true;
     }
     if (any)
         fprintf(out, "<p class=\"soft\">%s; the dark line is the peak that was used%s.</p>\n",
-                r->parted ? "Colours: predicted use, at the fullest moment of a step" : "Colour: predicted use",
-                r->budget[TIER_DEVICE] ? "; the frame is the budget" : "");
+                rf->parted ? "Colours: predicted use, at the fullest moment of a step" : "Colour: predicted use",
+                rf->budget[TIER_DEVICE] ? "; the frame is the budget" : "");
 }
 
 /* ---- layers ---- */
 
 static const char *const levels[SAVE_LEVELS] = {"input saved", "input and attention saved", "all saved"};
 
-static void write_strip(FILE *out, const plan *p)
+static void write_strip(FILE *out, const plan *plan)
 {
     enum { ROW = 26 };
-    double width = (double)BAR_WIDTH / p->blocks_n;
+    double width = (double)BAR_WIDTH / plan->blocks_n;
     fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"what each layer saves, and where\">", BAR_WIDTH, ROW);
-    for (int i = 0, n; i < p->blocks_n; i += n) {
-        const plan_block *b = &p->blocks[i];
-        for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place && p->blocks_n > 200;)
+    for (int i = 0, n; i < plan->blocks_n; i += n) {
+        const plan_block *b = &plan->blocks[i];
+        for (n = 1; i + n < plan->blocks_n && b[n].level == b->level && b[n].place == b->place && plan->blocks_n > 200;)
             n++; /* equal neighbours are one box if there are many */
         fprintf(out, "<rect class=\"fill series%d%s\" x=\"%.1f\" y=\"1\" width=\"%.1f\" height=\"%d\"><title>", SAVE_LEVELS - 1 - b->level,
                 b->place == TIER_DEVICE ? "" : " far", i * width, fmax(n * width - 1, 0.5), ROW - 2);
         fprintf(out, n > 1 ? "layers %d to %d" : "layer %d", i, i + n - 1);
-        if (i < p->made_for.passing)
+        if (i < plan->made_for.passing)
             fputs(": nothing saved, backward does not reach it</title></rect>", out);
         else
             fprintf(out, ": %s, on the %s</title></rect>", levels[b->level], tier_names[b->place]);
@@ -346,16 +347,16 @@ static void write_strip(FILE *out, const plan *p)
     fputs("</svg>\n", out);
 }
 
-static void write_layers(FILE *out, const run_folder *r)
+static void write_layers(FILE *out, const run_folder *rf)
 {
     bool seen[SAVE_LEVELS] = {false}, far = false;
-    if (!r->planned)
+    if (!rf->planned)
         return;
     fputs("<h2>What each layer saves</h2>\n<div class=\"card\">\n", out);
-    write_strip(out, &r->plan);
-    for (int i = 0; i < r->plan.blocks_n; i++) {
-        seen[r->plan.blocks[i].level] = true;
-        far |= r->plan.blocks[i].place != TIER_DEVICE;
+    write_strip(out, &rf->plan);
+    for (int i = 0; i < rf->plan.blocks_n; i++) {
+        seen[rf->plan.blocks[i].level] = true;
+        far |= rf->plan.blocks[i].place != TIER_DEVICE;
     }
     for (int l = 0; l < SAVE_LEVELS; l++)
         if (seen[l])
@@ -363,7 +364,7 @@ static void write_layers(FILE *out, const run_folder *r)
     if (far)
         fputs("<span class=\"key\">dashed: not on the device</span>", out);
     fputs("<pre>", out);
-    explain_plan(out, &r->plan, NULL, r->plan.made_for.passing);
+    explain_plan(out, &rf->plan, NULL, rf->plan.made_for.passing);
     fputs("</pre></div>\n", out);
 }
 
@@ -456,21 +457,21 @@ static void write_samples(FILE *out, const said_samples *s)
     fputs("</div>\n", out);
 }
 
-char *page_make(const run_folder *r, size_t *n)
+char *page_make(const run_folder *rf, size_t *n)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
     if (!out)
         return NULL;
-    write_title(out, r);
-    write_what(out, r);
-    write_tiles(out, r);
-    write_charts(out, r);
-    write_settings(out, r);
-    write_samples(out, &r->samples);
-    write_memory(out, r);
-    write_layers(out, r);
-    write_timeline(out, r->timeline);
+    write_title(out, rf);
+    write_what(out, rf);
+    write_tiles(out, rf);
+    write_charts(out, rf);
+    write_settings(out, rf);
+    write_samples(out, &rf->samples);
+    write_memory(out, rf);
+    write_layers(out, rf);
+    write_timeline(out, rf->timeline);
     fputs("</body></html>\n", out);
     bool failed = ferror(out);
     if (fclose(out) || failed) {

@@ -6,6 +6,6 @@
 
 #define PAGE_BEGINS "<!doctype html>"
 /* malloc'ed text, its length in *n; NULL: out of memory. */
-char *page_make(const run_folder *r, size_t *n);
+char *page_make(const run_folder *rf, size_t *n);
 
 #endif

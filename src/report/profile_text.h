@@ -4,6 +4,6 @@
 
 #include "profile/profile.h"
 
-char *profile_text(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */
+char *profile_text(const profile_request *req, const profile_result *result); /* malloc'ed, NULL: out of memory */
 
 #endif

@@ -64,11 +64,11 @@ typedef struct run_folder {
 
 /* PT_FAILED names the file, the place and the fix: no such folder, metrics.jsonl missing, empty or damaged before its last line. */
 int run_folder_read(const char *folder, run_folder **out, pt_error *e);
-void run_folder_free(run_folder *r); /* accepts NULL */
+void run_folder_free(run_folder *rf); /* accepts NULL */
 
-double run_step_error(const run_folder *r); /* relative error of the prediction; 0.05: the step took 5% longer; NAN: unknown */
+double run_step_error(const run_folder *rf); /* relative error of the prediction; 0.05: the step took 5% longer; NAN: unknown */
 
 /* New reference, NULL: out of memory. docs/man/protrain-report.1 lists its keys; unknown values are null. */
-json_t *run_folder_json(const run_folder *r);
+json_t *run_folder_json(const run_folder *rf);
 
 #endif

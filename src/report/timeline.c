@@ -27,22 +27,22 @@ static timeline_kind kind_of(task_kind k)
 typedef struct event { int side, queue; timeline_kind kind; double start, length; } event; /* microseconds */
 
 /* 1: an event of this program; 0: another one; negative: an error. */
-static int read_event(const json_source *s, event *out, pt_error *e)
+static int read_event(const json_source *src, event *out, pt_error *e)
 {
     const char *phase = "", *name = "";
     int64_t side = 0, queue = -1;
-    int k = 0, failed = json_get_string(s, "ph", JSON_OPTIONAL, &phase, e);
+    int k = 0, failed = json_get_string(src, "ph", JSON_OPTIONAL, &phase, e);
     if (failed || strcmp(phase, "X"))
         return failed;
-    failed = json_get_string(s, "name", JSON_REQUIRED, &name, e);
+    failed = json_get_string(src, "name", JSON_REQUIRED, &name, e);
     if (!failed)
-        failed = json_get_int(s, "pid", JSON_REQUIRED, 1, TIMELINE_SIDES, &side, e);
+        failed = json_get_int(src, "pid", JSON_REQUIRED, 1, TIMELINE_SIDES, &side, e);
     if (!failed)
-        failed = json_get_int(s, "tid", JSON_REQUIRED, 0, QUEUES - 1, &queue, e);
+        failed = json_get_int(src, "tid", JSON_REQUIRED, 0, QUEUES - 1, &queue, e);
     if (!failed)
-        failed = json_get_double(s, "ts", JSON_REQUIRED, 0, MAX_US, &out->start, e);
+        failed = json_get_double(src, "ts", JSON_REQUIRED, 0, MAX_US, &out->start, e);
     if (!failed)
-        failed = json_get_double(s, "dur", JSON_REQUIRED, 0, MAX_US, &out->length, e);
+        failed = json_get_double(src, "dur", JSON_REQUIRED, 0, MAX_US, &out->length, e);
     while (!failed && k < TASK_KINDS && strcmp(name, task_names[k]))
         k++;
     out->side = (int)side - 1;
@@ -60,14 +60,14 @@ static void add_event(timeline *t, const event *x)
 }
 
 /* Two passes: with `t` NULL, finds the end of the last event; then fills `t`. */
-static int visit(const json_source *s, const json_t *events, timeline *t, double *end_us, pt_error *e)
+static int visit(const json_source *src, const json_t *events, timeline *t, double *end_us, pt_error *e)
 {
     const json_t *value;
     size_t i;
     json_array_foreach(events, i, value) {
         json_source one = {.object = (json_t *)value};
         event x;
-        snprintf(one.where, sizeof one.where, "%.440s: traceEvents[%zu]", s->where, i);
+        snprintf(one.where, sizeof one.where, "%.440s: traceEvents[%zu]", src->where, i);
         if (!json_is_object(value))
             return pt_fail(e, PT_FAILED, "%s is %s, but an event { ... } is needed; train again with `trace`", one.where,
                            json_type_name(value));
@@ -82,15 +82,15 @@ static int visit(const json_source *s, const json_t *events, timeline *t, double
     return 0;
 }
 
-static int read_trace(const json_source *s, timeline **out, pt_error *e)
+static int read_trace(const json_source *src, timeline **out, pt_error *e)
 {
     json_t *events;
     double end_us = 0;
-    int failed = json_get_array(s, "traceEvents", JSON_REQUIRED, &events, e);
+    int failed = json_get_array(src, "traceEvents", JSON_REQUIRED, &events, e);
     if (!failed)
-        failed = visit(s, events, NULL, &end_us, e);
+        failed = visit(src, events, NULL, &end_us, e);
     if (!failed && !(end_us > SHORTEST_US))
-        failed = pt_fail(e, PT_FAILED, "%s: no task of a step is in it; train again with `trace`", s->where);
+        failed = pt_fail(e, PT_FAILED, "%s: no task of a step is in it; train again with `trace`", src->where);
     timeline *t = failed ? NULL : calloc(1, sizeof *t);
     if (!failed && !t)
         failed = pt_fail(e, PT_FAILED, "out of memory");
@@ -98,18 +98,18 @@ static int read_trace(const json_source *s, timeline **out, pt_error *e)
         return failed;
     t->seconds = end_us * 1e-6;
     *out = t;
-    return visit(s, events, t, &end_us, e); /* no errors: the first pass had none */
+    return visit(src, events, t, &end_us, e); /* no errors: the first pass had none */
 }
 
 int timeline_from_json(const char *name, const char *json, size_t n, timeline **out, pt_error *e)
 {
-    json_source s;
+    json_source src;
     *out = NULL;
-    int failed = json_source_text(&s, name, json, n, "a trace", e);
+    int failed = json_source_text(&src, name, json, n, "a trace", e);
     if (failed)
         return failed;
-    failed = read_trace(&s, out, e);
-    json_source_close(&s);
+    failed = read_trace(&src, out, e);
+    json_source_close(&src);
     return failed;
 }
 

@@ -16,17 +16,17 @@
 /* Bytes of states of trained chunks on the disk; packed for another optimizer where one is given. False: its chunks are others. */
 static bool states_on_disk(const explanation *x, const optimizer *o, double *bytes)
 {
-    const plan *p = &x->in->best->plan;
+    const plan *plan = &x->in->best->plan;
     step_shape shape = *x->in->search->shape;
-    packing k;
+    packing packing;
     shape.optimizer = o;
-    if (pack(x->in->search->model, &shape, p->chunk_bytes, &k, NULL))
+    if (pack(x->in->search->model, &shape, plan->chunk_bytes, &packing, NULL))
         return false;
-    const bool same = k.chunks_n == p->chunks_n;
+    const bool same = packing.chunks_n == plan->chunks_n;
     *bytes = 0;
-    for (int i = 0; i < p->chunks_n && same; i++)
-        *bytes += p->chunks[i].placement == TIER_DISK && k.chunks[i].trained ? (double)chunk_state_bytes(&k, i) : 0;
-    packing_free(&k);
+    for (int i = 0; i < plan->chunks_n && same; i++)
+        *bytes += plan->chunks[i].placement == TIER_DISK && packing.chunks[i].trained ? (double)chunk_state_bytes(&packing, i) : 0;
+    packing_free(&packing);
     return same;
 }
 
@@ -34,13 +34,13 @@ static bool states_on_disk(const explanation *x, const optimizer *o, double *byt
 static double share_of_turn(const explanation *x, int64_t layers)
 {
     const model *m = x->in->search->model;
-    const packing *k = &x->in->best->packing;
+    const packing *packing = &x->in->best->packing;
     double of_turn[2] = {0}, all = 0;
-    for (int i = 0; i < k->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
-        const param *a = &m->params[p->param];
-        const double values = (double)(p->rows * a->cols);
-        const bool counts = x->in->best->plan.chunks[p->chunk].placement == TIER_DISK && a->trainable;
+    for (int i = 0; i < packing->pieces_n; i++) {
+        const piece *piece = &packing->pieces[i];
+        const param *a = &m->params[piece->param];
+        const double values = (double)(piece->rows * a->cols);
+        const bool counts = x->in->best->plan.chunks[piece->chunk].placement == TIER_DISK && a->trainable;
         all += counts ? values : 0;
         if (counts && a->block >= 1 && a->block <= m->config.layers)
             of_turn[(a->block - 1) / layers] += values;

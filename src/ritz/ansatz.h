@@ -9,17 +9,17 @@
 #include "device/device.h"
 #include "ritz/problem.h"
 
-bool ansatz_is_hard(const problem *p);
-bool ansatz_hole_is_hard(const problem *p, int64_t hole);
-bool ansatz_has_hard_holes(const problem *p);
+bool ansatz_is_hard(const problem *problem);
+bool ansatz_hole_is_hard(const problem *problem, int64_t hole);
+bool ansatz_has_hard_holes(const problem *problem);
 /* Whether g is the solution's value in the box. */
-bool ansatz_has_lift(const problem *p);
+bool ansatz_has_lift(const problem *problem);
 /* D and g at a point, with their Laplacians, that of D only without hard holes; their gradients are arrays (dim). Without hard faces D is 1
  * and g is 0. work: dim numbers. */
 typedef struct ansatz_parts { double factor, of_factor, lift, of_lift; } ansatz_parts;
-ansatz_parts ansatz_at(const problem *p, const double *x, double *factor_gradient, double *lift_gradient, double *work);
+ansatz_parts ansatz_at(const problem *problem, const double *x, double *factor_gradient, double *lift_gradient, double *work);
 /* Replaces N and its gradient (NULL: not wanted) at n points by u and its gradient. work: 3 dim + 1 numbers. */
-void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work);
+void ansatz_apply(const problem *problem, int64_t n, const double *x, double *u, double *gradient, double *work);
 
 /* A unit whose energy is not OP_QUADRATIC's of N and its gradient: u is composed, or there is a G. Its tensors: x and g (rows, ld). */
 typedef struct ansatz_energy {

@@ -209,12 +209,12 @@ static void describe(const char *folder, const outcome *first, char *title, size
 {
     char run[FILE_PATH_BYTES];
     pt_ritz_options o;
-    problem p = {0};
+    problem problem = {0};
     int64_t n, steps;
     int failed = run_folder(folder, first, 0, run, NULL);
-    const bool named = !failed && !ritz_config_read(run, &o, &p, NULL) && p.name[0];
-    snprintf(title, title_bytes, "%s", named ? p.name : folder);
-    problem_close(&p);
+    const bool named = !failed && !ritz_config_read(run, &o, &problem, NULL) && problem.name[0];
+    snprintf(title, title_bytes, "%s", named ? problem.name : folder);
+    problem_close(&problem);
     const char *seeds = plural((uint64_t)first->seeds);
     if (!failed && !ritz_newest_size(run, &n, &steps))
         snprintf(lead, lead_bytes, "%lld point%s a step, %lld step%s, %d seed%s", (long long)n, plural((uint64_t)n), (long long)steps,

@@ -27,17 +27,17 @@ static json_t *numbers(const double *x, int64_t n)
     return a;
 }
 
-int ritz_config_write(const char *folder, const ritz_network *n, const problem *p, pt_error *e)
+int ritz_config_write(const char *folder, const ritz_network *n, const problem *problem, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, folder, "config.json", e);
     if (failed)
         return failed;
     json_t *config = ritz_network_json(n);
-    json_object_set_new(config, "problem", json_string(p->name));
-    json_object_set_new(config, "lower", numbers(p->is.lower, n->dim));
-    json_object_set_new(config, "upper", numbers(p->is.upper, n->dim));
-    json_t *definition = problem_definition(p);
+    json_object_set_new(config, "problem", json_string(problem->name));
+    json_object_set_new(config, "lower", numbers(problem->is.lower, n->dim));
+    json_object_set_new(config, "upper", numbers(problem->is.upper, n->dim));
+    json_t *definition = problem_definition(problem);
     if (definition)
         json_object_set_new(config, "definition", definition);
     failed = file_write_json(path, config, e);
@@ -47,70 +47,70 @@ int ritz_config_write(const char *folder, const ritz_network *n, const problem *
 
 /* ---- reading ---- */
 
-static int read_word(const json_source *s, const char *key, const char *const *words, int n, int *out, pt_error *e)
+static int read_word(const json_source *src, const char *key, const char *const *words, int n, int *out, pt_error *e)
 {
     const char *word;
-    int failed = json_get_string(s, key, JSON_REQUIRED, &word, e);
+    int failed = json_get_string(src, key, JSON_REQUIRED, &word, e);
     for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
         ;
-    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", s->where, key, word) : failed;
+    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", src->where, key, word) : failed;
 }
 
 /* Of a problem that was a file. */
-static int read_definition(const json_source *s, int64_t dim, problem *p, pt_error *e)
+static int read_definition(const json_source *src, int64_t dim, problem *problem, pt_error *e)
 {
     const char *name = "";
     json_source definition;
-    int failed = json_get_object(s, "definition", JSON_REQUIRED, &definition, e);
+    int failed = json_get_object(src, "definition", JSON_REQUIRED, &definition, e);
     if (!failed)
-        failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
+        failed = json_get_string(src, "problem", JSON_OPTIONAL, &name, e);
     if (!failed)
-        failed = problem_object_open(&definition, p, e);
-    snprintf(p->name, sizeof p->name, "%.250s", name);
-    if (!failed && p->is.dim != dim)
-        failed = pt_fail(e, PT_FAILED, "%s: the definition has %lld dimensions, but the network has %lld", s->where, (long long)p->is.dim,
-                         (long long)dim);
+        failed = problem_object_open(&definition, problem, e);
+    snprintf(problem->name, sizeof problem->name, "%.250s", name);
+    if (!failed && problem->is.dim != dim)
+        failed = pt_fail(e, PT_FAILED, "%s: the definition has %lld dimensions, but the network has %lld", src->where,
+                         (long long)problem->is.dim, (long long)dim);
     return failed;
 }
 
-static int read_box(const json_source *s, int64_t dim, problem *p, pt_error *e)
+static int read_box(const json_source *src, int64_t dim, problem *problem, pt_error *e)
 {
     const char *name = "";
     double *lower = NULL, *upper = NULL;
-    int failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
+    int failed = json_get_string(src, "problem", JSON_OPTIONAL, &name, e);
     if (!failed)
-        failed = problem_read_side(s, "lower", &lower, dim, e);
+        failed = problem_read_side(src, "lower", &lower, dim, e);
     if (!failed)
-        failed = problem_read_side(s, "upper", &upper, dim, e);
+        failed = problem_read_side(src, "upper", &upper, dim, e);
     if (!failed)
-        failed = problem_open_box(name, dim, lower, upper, p, e);
+        failed = problem_open_box(name, dim, lower, upper, problem, e);
     free(lower);
     free(upper);
     return failed;
 }
 
-int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_error *e)
+int ritz_config_parse(const json_source *src, pt_ritz_options *o, problem *problem, pt_error *e)
 {
     bool input = true;
     int kind = 0, activation = 0, dtype = 0, type = 0;
     int64_t blocks = 0, dim = 0;
-    int failed = read_word(s, "model_type", types, 1, &type, e);
+    int failed = read_word(src, "model_type", types, 1, &type, e);
     if (!failed)
-        failed = json_get_int(s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &dim, e);
+        failed = json_get_int(src, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &dim, e);
     if (!failed)
-        failed = json_get_int(s, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
+        failed = json_get_int(src, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
     if (!failed)
-        failed = json_get_int(s, "blocks", JSON_REQUIRED, 1, RITZ_BLOCKS_MOST, &blocks, e);
+        failed = json_get_int(src, "blocks", JSON_REQUIRED, 1, RITZ_BLOCKS_MOST, &blocks, e);
     if (!failed)
-        failed = json_get_bool(s, "input_layer", JSON_OPTIONAL, &input, e);
+        failed = json_get_bool(src, "input_layer", JSON_OPTIONAL, &input, e);
     if (!failed)
-        failed = read_word(s, "kind", kinds, 2, &kind, e);
+        failed = read_word(src, "kind", kinds, 2, &kind, e);
     if (!failed)
-        failed = read_word(s, "activation", activations, ACTIVATIONS, &activation, e);
+        failed = read_word(src, "activation", activations, ACTIVATIONS, &activation, e);
     if (!failed)
-        failed = read_word(s, "dtype", dtypes, 2, &dtype, e);
+        failed = read_word(src, "dtype", dtypes, 2, &dtype, e);
     if (!failed)
-        failed = json_object_get(s->object, "definition") ? read_definition(s, dim, p, e) : read_box(s, dim, p, e);
+        failed = json_object_get(src->object, "definition") ? read_definition(src, dim, problem, e) : read_box(src, dim, problem, e);
     o->blocks = (int)blocks;
     o->plain = kind;
     o->no_input_layer = !input;
@@ -119,20 +119,20 @@ int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_e
     return failed;
 }
 
-int ritz_config_read(const char *folder, pt_ritz_options *o, problem *p, pt_error *e)
+int ritz_config_read(const char *folder, pt_ritz_options *o, problem *problem, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     int failed = path_join(path, folder, "config.json", e);
     if (!failed && !path_exists(path))
         failed = pt_fail(e, PT_FAILED, "%.400s %s: give the folder of a trained network, which was the `out` of a run", folder,
                          path_exists(folder) ? "has no config.json" : "does not exist");
     if (!failed)
-        failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
+        failed = json_source_file(&src, path, "a trained Deep Ritz network", e);
     if (failed)
         return failed;
-    failed = ritz_config_parse(&s, o, p, e);
-    json_source_close(&s);
+    failed = ritz_config_parse(&src, o, problem, e);
+    json_source_close(&src);
     return failed;
 }
 
@@ -154,21 +154,21 @@ static bool is_older(const json_t *was, const char *key, const json_t *now)
     return !json_object_get(was, key) && json_is_integer(now) && !json_integer_value(now);
 }
 
-int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_error *e)
+int ritz_state_parse(const json_source *src, json_t *task, ritz_state *out, pt_error *e)
 {
     json_source was = {0};
     json_t *now;
     const char *key, *computed_by = "";
     *out = (ritz_state){0};
-    int failed = json_get_int(s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &out->step, e);
+    int failed = json_get_int(src, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &out->step, e);
     if (!failed)
-        failed = json_get_int(s, "steps", JSON_OPTIONAL, 1, INT64_MAX / 2, &out->steps, e);
+        failed = json_get_int(src, "steps", JSON_OPTIONAL, 1, INT64_MAX / 2, &out->steps, e);
     if (!failed)
-        failed = json_get_int(s, "polished", JSON_OPTIONAL, 0, INT64_MAX / 2, &out->polished, e);
+        failed = json_get_int(src, "polished", JSON_OPTIONAL, 0, INT64_MAX / 2, &out->polished, e);
     if (!failed)
-        failed = json_get_string(s, "arithmetic", JSON_REQUIRED, &computed_by, e);
+        failed = json_get_string(src, "arithmetic", JSON_REQUIRED, &computed_by, e);
     if (!failed)
-        failed = json_get_object(s, "task", JSON_REQUIRED, &was, e);
+        failed = json_get_object(src, "task", JSON_REQUIRED, &was, e);
     if (failed)
         return failed;
     snprintf(out->arithmetic, sizeof out->arithmetic, "%s", computed_by);

@@ -1,34 +1,37 @@
 #include "ritz/domain.h"
 
-int64_t domain_faces(const pt_ritz_problem *p) { return 2 * p->dim * (1 + p->holes); }
+int64_t domain_faces(const pt_ritz_problem *problem) { return 2 * problem->dim * (1 + problem->holes); }
 
-domain_face domain_face_of(const pt_ritz_problem *p, int64_t face)
+domain_face domain_face_of(const pt_ritz_problem *problem, int64_t face)
 {
-    const int64_t block = face / (2 * p->dim), axis = face % (2 * p->dim) / 2, hole = (block - 1) * p->dim;
-    const double *lower = block ? p->hole_lower + hole : p->lower, *upper = block ? p->hole_upper + hole : p->upper;
-    const double number = (double)(block * p->dim + axis + 1);
+    const int64_t block = face / (2 * problem->dim), axis = face % (2 * problem->dim) / 2, hole = (block - 1) * problem->dim;
+    const double *lower = block ? problem->hole_lower + hole : problem->lower, *upper = block ? problem->hole_upper + hole : problem->upper;
+    const double number = (double)(block * problem->dim + axis + 1);
     return (domain_face){axis, face % 2 ? upper[axis] : lower[axis], lower, upper, (face % 2 == 1) == (block > 0),
                          face % 2 ? number : -number};
 }
 
-pt_ritz_boundary domain_boundary(const pt_ritz_problem *p, int64_t face) { return p->faces ? p->faces[face] : p->boundary; }
-
-bool domain_has_boundary(const pt_ritz_problem *p, pt_ritz_boundary which)
+pt_ritz_boundary domain_boundary(const pt_ritz_problem *problem, int64_t face)
 {
-    for (int64_t k = 0; k < domain_faces(p); k++)
-        if (domain_boundary(p, k) == which)
+    return problem->faces ? problem->faces[face] : problem->boundary;
+}
+
+bool domain_has_boundary(const pt_ritz_problem *problem, pt_ritz_boundary which)
+{
+    for (int64_t k = 0; k < domain_faces(problem); k++)
+        if (domain_boundary(problem, k) == which)
             return true;
     return false;
 }
 
-bool domain_holds(const pt_ritz_problem *p, const double *x)
+bool domain_holds(const pt_ritz_problem *problem, const double *x)
 {
-    for (int64_t h = 0; h < p->holes; h++) {
-        const double *lower = p->hole_lower + h * p->dim, *upper = p->hole_upper + h * p->dim;
+    for (int64_t h = 0; h < problem->holes; h++) {
+        const double *lower = problem->hole_lower + h * problem->dim, *upper = problem->hole_upper + h * problem->dim;
         int64_t j = 0;
-        while (j < p->dim && x[j] > lower[j] && x[j] < upper[j])
+        while (j < problem->dim && x[j] > lower[j] && x[j] < upper[j])
             j++;
-        if (j == p->dim)
+        if (j == problem->dim)
             return false;
     }
     return true;
@@ -47,11 +50,11 @@ static bool holds_beside(const double *lower, const double *upper, int64_t dim, 
     return true;
 }
 
-bool domain_face_holds(const pt_ritz_problem *p, const domain_face *f, const double *x)
+bool domain_face_holds(const pt_ritz_problem *problem, const domain_face *f, const double *x)
 {
-    bool holds = !p->holes || holds_beside(p->lower, p->upper, p->dim, f, x);
-    for (int64_t h = 0; h < p->holes && holds; h++)
-        holds = !holds_beside(p->hole_lower + h * p->dim, p->hole_upper + h * p->dim, p->dim, f, x);
+    bool holds = !problem->holes || holds_beside(problem->lower, problem->upper, problem->dim, f, x);
+    for (int64_t h = 0; h < problem->holes && holds; h++)
+        holds = !holds_beside(problem->hole_lower + h * problem->dim, problem->hole_upper + h * problem->dim, problem->dim, f, x);
     return holds;
 }
 
@@ -63,12 +66,12 @@ static double volume_of(const double *lower, const double *upper, int64_t dim)
     return v;
 }
 
-double domain_box_volume(const pt_ritz_problem *p) { return volume_of(p->lower, p->upper, p->dim); }
+double domain_box_volume(const pt_ritz_problem *problem) { return volume_of(problem->lower, problem->upper, problem->dim); }
 
-double domain_volume(const pt_ritz_problem *p)
+double domain_volume(const pt_ritz_problem *problem)
 {
-    double v = domain_box_volume(p);
-    for (int64_t h = 0; h < p->holes; h++)
-        v -= volume_of(p->hole_lower + h * p->dim, p->hole_upper + h * p->dim, p->dim);
+    double v = domain_box_volume(problem);
+    for (int64_t h = 0; h < problem->holes; h++)
+        v -= volume_of(problem->hole_lower + h * problem->dim, problem->hole_upper + h * problem->dim, problem->dim);
     return v;
 }

@@ -16,15 +16,15 @@ typedef struct domain_face {
     double number;                /* the variable `face`: j or -j for the box's upper or lower side along xj; of hole k, k d + j */
 } domain_face;
 
-int64_t domain_faces(const pt_ritz_problem *p);
-domain_face domain_face_of(const pt_ritz_problem *p, int64_t face);
-pt_ritz_boundary domain_boundary(const pt_ritz_problem *p, int64_t face);
-bool domain_has_boundary(const pt_ritz_problem *p, pt_ritz_boundary which);
+int64_t domain_faces(const pt_ritz_problem *problem);
+domain_face domain_face_of(const pt_ritz_problem *problem, int64_t face);
+pt_ritz_boundary domain_boundary(const pt_ritz_problem *problem, int64_t face);
+bool domain_has_boundary(const pt_ritz_problem *problem, pt_ritz_boundary which);
 /* Whether x is in no hole. */
-bool domain_holds(const pt_ritz_problem *p, const double *x);
+bool domain_holds(const pt_ritz_problem *problem, const double *x);
 /* Whether a point x of a face is on the domain's boundary. */
-bool domain_face_holds(const pt_ritz_problem *p, const domain_face *f, const double *x);
-double domain_box_volume(const pt_ritz_problem *p);
-double domain_volume(const pt_ritz_problem *p);
+bool domain_face_holds(const pt_ritz_problem *problem, const domain_face *f, const double *x);
+double domain_box_volume(const pt_ritz_problem *problem);
+double domain_volume(const pt_ritz_problem *problem);
 
 #endif

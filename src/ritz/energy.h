@@ -21,10 +21,10 @@ typedef struct energy_sums {
 } energy_sums;
 
 /* exact: of the exact solution, which must be known, instead of the network. set: number of the point set. */
-int ritz_energy_sums(pt_ritz *r, bool exact, int64_t n, uint64_t set, energy_sums *out, pt_error *e);
+int ritz_energy_sums(pt_ritz *ritz, bool exact, int64_t n, uint64_t set, energy_sums *out, pt_error *e);
 /* Number of test functions; those from the first bump on are 0 on the box's faces. */
-int ritz_tests(const pt_ritz *r);
-int ritz_first_bump(const pt_ritz *r);
+int ritz_tests(const pt_ritz *ritz);
+int ritz_first_bump(const pt_ritz *ritz);
 
 /* The mean of n values, and its standard error. */
 typedef struct ritz_mean { double mean, error; } ritz_mean;

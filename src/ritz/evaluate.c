@@ -4,50 +4,50 @@
 #include <math.h>
 
 /* x and the gradient pass through the room of a slot, u through staging. */
-static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)
+static int evaluate_unit(pt_ritz *ritz, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)
 {
-    const int64_t dim = r->net.dim, input = r->net.input;
-    char *room = (char *)r->slots[0].x;
-    ritz_slot slot = {.rows = rows, .x = room, .ones = r->ones, .u = r->staging, .gradient = gradient ? room : NULL};
-    ritz_put_x(r, x, rows, room);
-    ritz_runner_run(r->runner, gradient ? RITZ_POINTS : RITZ_MEAN, &slot, 1, false, NULL);
-    int failed = ritz_runner_sync(r->runner, e);
+    const int64_t dim = ritz->net.dim, input = ritz->net.input;
+    char *room = (char *)ritz->slots[0].x;
+    ritz_slot slot = {.rows = rows, .x = room, .ones = ritz->ones, .u = ritz->staging, .gradient = gradient ? room : NULL};
+    ritz_put_x(ritz, x, rows, room);
+    ritz_runner_run(ritz->runner, gradient ? RITZ_POINTS : RITZ_MEAN, &slot, 1, false, NULL);
+    int failed = ritz_runner_sync(ritz->runner, e);
     for (int64_t i = 0; i < rows && !failed; i++) {
-        u[i] = ritz_value(r, r->staging, i);
+        u[i] = ritz_value(ritz, ritz->staging, i);
         for (int64_t j = 0; j < dim && gradient; j++)
-            gradient[i * dim + j] = ritz_value(r, room, i * input + j);
+            gradient[i * dim + j] = ritz_value(ritz, room, i * input + j);
     }
-    if (!failed && r->ansatz)
-        ansatz_apply(&r->problem, rows, x, u, gradient, r->ansatz);
+    if (!failed && ritz->ansatz)
+        ansatz_apply(&ritz->problem, rows, x, u, gradient, ritz->ansatz);
     return failed;
 }
 
-int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
+int pt_ritz_evaluate(pt_ritz *ritz, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
 {
-    int failed = ritz_check_call(r, "pt_ritz_evaluate", false, e);
+    int failed = ritz_check_call(ritz, "pt_ritz_evaluate", false, e);
     if (!failed && n < 0)
         failed = pt_fail(e, PT_USAGE, "pt_ritz_evaluate: n is %lld, but must be at least 0", (long long)n);
     if (!failed && n && (!x || !u))
         failed = pt_fail_null(e, "pt_ritz_evaluate", x ? "u" : "x");
     if (!failed)
-        failed = ritz_runner_sync(r->runner, e);
-    for (int64_t first = 0; first < n && !failed; first += r->unit_rows) {
-        const int64_t rows = n - first < r->unit_rows ? n - first : r->unit_rows;
-        failed = evaluate_unit(r, rows, x + first * r->net.dim, u + first, gradient ? gradient + first * r->net.dim : NULL, e);
+        failed = ritz_runner_sync(ritz->runner, e);
+    for (int64_t first = 0; first < n && !failed; first += ritz->unit_rows) {
+        const int64_t rows = n - first < ritz->unit_rows ? n - first : ritz->unit_rows;
+        failed = evaluate_unit(ritz, rows, x + first * ritz->net.dim, u + first, gradient ? gradient + first * ritz->net.dim : NULL, e);
     }
     return failed;
 }
 
-int pt_ritz_exact(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
+int pt_ritz_exact(pt_ritz *ritz, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
 {
-    if (!r || (n > 0 && (!x || !u)))
-        return pt_fail_null(e, "pt_ritz_exact", !r ? "run" : x ? "u" : "x");
-    if (!r->problem.is.exact)
-        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
+    if (!ritz || (n > 0 && (!x || !u)))
+        return pt_fail_null(e, "pt_ritz_exact", !ritz ? "run" : x ? "u" : "x");
+    if (!ritz->problem.is.exact)
+        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", ritz->problem.name);
     if (gradient)
-        problem_exact(&r->problem, n, x, u, gradient);
+        problem_exact(&ritz->problem, n, x, u, gradient);
     else
-        r->problem.is.exact(r->problem.is.arg, n, r->net.dim, x, u);
+        ritz->problem.is.exact(ritz->problem.is.arg, n, ritz->net.dim, x, u);
     return 0;
 }
 
@@ -80,83 +80,84 @@ static void add_errors(errors *s, int64_t dim, double u, const double *g, double
     }
 }
 
-int64_t ritz_eval_rows(const pt_ritz *r)
+int64_t ritz_eval_rows(const pt_ritz *ritz)
 {
     enum { VALUES_MOST = 1 << 21 };
-    const int64_t few = VALUES_MOST / r->net.dim;
-    return few < r->unit_rows ? few : r->unit_rows;
+    const int64_t few = VALUES_MOST / ritz->net.dim;
+    return few < ritz->unit_rows ? few : ritz->unit_rows;
 }
 
 /* An eigenfunction has any length and sign: the network's is scaled to be as near to the exact one as possible. */
-static double off_of(const pt_ritz *r, const errors *s, int form)
+static double off_of(const pt_ritz *ritz, const errors *s, int form)
 {
     const products *p = &s->of[form], *values = &s->of[OF_VALUES];
-    const double scale = r->problem.is.equation == PT_RITZ_EIGENVALUE ? values->both / values->own : 1;
+    const double scale = ritz->problem.is.equation == PT_RITZ_EIGENVALUE ? values->both / values->own : 1;
     return scale == 1 ? p->off : fmax(p->exact - 2 * scale * p->both + scale * scale * p->own, 0);
 }
 
-static int conclude(pt_ritz *r, errors *s, pt_ritz_norms *out, pt_error *e)
+static int conclude(pt_ritz *ritz, errors *s, pt_ritz_norms *out, pt_error *e)
 {
-    const double n = (double)r->o.eval_n, box = domain_box_volume(&r->problem.is), mean = problem_has_mean(&r->problem) ? box / n : 0;
+    const double n = (double)ritz->o.eval_n, box = domain_box_volume(&ritz->problem.is),
+                 mean = problem_has_mean(&ritz->problem) ? box / n : 0;
     s->of[OF_ENERGY].exact += mean * s->mean_exact * s->mean_exact;
     s->of[OF_ENERGY].off += mean * s->mean_off * s->mean_off;
-    r->exact_is_zero = s->of[OF_VALUES].exact <= 0;
+    ritz->exact_is_zero = s->of[OF_VALUES].exact <= 0;
     const double all = n / box; /* the norm of 1, squared, is the volume */
     const products *value = &s->of[OF_VALUES], *slope = &s->of[OF_SLOPES], *energy = &s->of[OF_ENERGY];
-    const double l2 = off_of(r, s, OF_VALUES), slopes = off_of(r, s, OF_SLOPES), energies = off_of(r, s, OF_ENERGY);
+    const double l2 = off_of(ritz, s, OF_VALUES), slopes = off_of(ritz, s, OF_SLOPES), energies = off_of(ritz, s, OF_ENERGY);
     const bool flat = slope->exact <= 0, free = energy->exact <= 0;
-    out->l2 = sqrt(l2 / (r->exact_is_zero ? all : value->exact));
-    out->h1 = sqrt((l2 + slopes) / (r->exact_is_zero ? all : value->exact + slope->exact));
-    out->h1_seminorm = sqrt(slopes / (r->exact_is_zero || flat ? all : slope->exact));
-    out->energy = sqrt(fmax(energies, 0) / (r->exact_is_zero || free ? all : energy->exact));
+    out->l2 = sqrt(l2 / (ritz->exact_is_zero ? all : value->exact));
+    out->h1 = sqrt((l2 + slopes) / (ritz->exact_is_zero ? all : value->exact + slope->exact));
+    out->h1_seminorm = sqrt(slopes / (ritz->exact_is_zero || flat ? all : slope->exact));
+    out->energy = sqrt(fmax(energies, 0) / (ritz->exact_is_zero || free ? all : energy->exact));
     return isfinite(out->l2) && isfinite(out->h1) ? 0
-        : pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem", r->problem.name);
+        : pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem", ritz->problem.name);
 }
 
-static int add_rows(pt_ritz *r, int64_t first, int64_t n, errors *sum, pt_error *e)
+static int add_rows(pt_ritz *ritz, int64_t first, int64_t n, errors *sum, pt_error *e)
 {
-    const int64_t dim = r->net.dim, most = ritz_eval_rows(r);
-    double *x = r->samples, *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *f = u + most;
+    const int64_t dim = ritz->net.dim, most = ritz_eval_rows(ritz);
+    double *x = ritz->samples, *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *f = u + most;
     double *terms = f + 3 * most, *exact = f; /* f is not needed after its terms */
     const ritz_samples at = {x, f, f + most, f + 2 * most};
-    points_get(r->eval, first, n, x);
-    ritz_stretch(&r->problem.is, n, x);
-    ritz_inside_terms(&r->problem, 1, n, &at, terms);
-    int failed = pt_ritz_evaluate(r, n, x, u, g, e);
+    points_get(ritz->eval, first, n, x);
+    ritz_stretch(&ritz->problem.is, n, x);
+    ritz_inside_terms(&ritz->problem, 1, n, &at, terms);
+    int failed = pt_ritz_evaluate(ritz, n, x, u, g, e);
     if (failed)
         return failed;
-    problem_exact(&r->problem, n, x, exact, exact_g);
+    problem_exact(&ritz->problem, n, x, exact, exact_g);
     for (int64_t i = 0; i < n && !failed; i++) {
-        if (!domain_holds(&r->problem.is, x + i * dim))
+        if (!domain_holds(&ritz->problem.is, x + i * dim))
             continue;
-        failed = ritz_check_values(&r->problem, "exact", 1, 1, exact + i, x + i * dim, e);
+        failed = ritz_check_values(&ritz->problem, "exact", 1, 1, exact + i, x + i * dim, e);
         if (!failed)
-            failed = ritz_check_values(&r->problem, "the gradient of exact", 1, dim, exact_g + i * dim, x + i * dim, e);
+            failed = ritz_check_values(&ritz->problem, "the gradient of exact", 1, dim, exact_g + i * dim, x + i * dim, e);
         add_errors(sum, dim, u[i], g + i * dim, exact[i], exact_g + i * dim, terms + i * QUADRATIC_TERMS);
     }
     return failed;
 }
 
-int pt_ritz_error_norms(pt_ritz *r, pt_ritz_norms *out, pt_error *e)
+int pt_ritz_error_norms(pt_ritz *ritz, pt_ritz_norms *out, pt_error *e)
 {
-    int failed = ritz_check_call(r, "pt_ritz_error_norms", true, e);
+    int failed = ritz_check_call(ritz, "pt_ritz_error_norms", true, e);
     if (failed || !out)
         return failed ? failed : pt_fail_null(e, "pt_ritz_error_norms", "out");
-    if (!r->eval)
-        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
+    if (!ritz->eval)
+        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", ritz->problem.name);
     errors sum = {0};
-    const int64_t most = ritz_eval_rows(r);
-    for (int64_t first = 0; first < r->o.eval_n && !failed; first += most)
-        failed = add_rows(r, first, r->o.eval_n - first < most ? r->o.eval_n - first : most, &sum, e);
-    return failed ? failed : conclude(r, &sum, out, e);
+    const int64_t most = ritz_eval_rows(ritz);
+    for (int64_t first = 0; first < ritz->o.eval_n && !failed; first += most)
+        failed = add_rows(ritz, first, ritz->o.eval_n - first < most ? ritz->o.eval_n - first : most, &sum, e);
+    return failed ? failed : conclude(ritz, &sum, out, e);
 }
 
-int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
+int pt_ritz_errors(pt_ritz *ritz, double *l2, double *h1, pt_error *e)
 {
     pt_ritz_norms n;
     if (!l2 || !h1)
         return pt_fail_null(e, "pt_ritz_errors", "result");
-    int failed = pt_ritz_error_norms(r, &n, e);
+    int failed = pt_ritz_error_norms(ritz, &n, e);
     if (!failed)
         *l2 = n.l2, *h1 = n.h1;
     return failed;

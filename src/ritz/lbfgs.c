@@ -19,15 +19,15 @@ typedef struct lbfgs {
     int64_t pairs;
 } lbfgs;
 
-uint64_t ritz_polish_bytes(const pt_ritz *r)
+uint64_t ritz_polish_bytes(const pt_ritz *ritz)
 {
-    return r->o.lbfgs_steps ? (uint64_t)r->net.params * VECTORS * sizeof(double) : 0;
+    return ritz->o.lbfgs_steps ? (uint64_t)ritz->net.params * VECTORS * sizeof(double) : 0;
 }
 
-static int lbfgs_open(lbfgs *l, pt_ritz *r, pt_error *e)
+static int lbfgs_open(lbfgs *l, pt_ritz *ritz, pt_error *e)
 {
-    *l = (lbfgs){.r = r, .draw = ritz_draw_of(&r->o, r->o.steps) + (r->o.redraw_every > 0), .n = (size_t)r->net.params};
-    double *at = l->memory = malloc(ritz_polish_bytes(r));
+    *l = (lbfgs){.r = ritz, .draw = ritz_draw_of(&ritz->o, ritz->o.steps) + (ritz->o.redraw_every > 0), .n = (size_t)ritz->net.params};
+    double *at = l->memory = malloc(ritz_polish_bytes(ritz));
     if (!at)
         return pt_fail(e, PT_FAILED, "out of memory");
     for (int k = 0; k < PAIRS; k++, at += 2 * l->n)
@@ -49,21 +49,21 @@ static double dot(const lbfgs *l, const double *a, const double *b)
 /* The weights, which are rounded to the network's type in x, too. */
 static int move(lbfgs *l, double *x, bool out, pt_error *e)
 {
-    pt_ritz *r = l->r;
-    const bool wide = r->net.type == PT_F64;
+    pt_ritz *ritz = l->r;
+    const bool wide = ritz->net.type == PT_F64;
     int failed = 0;
-    for (int c = 0; c < r->space.chunks_n && !failed; c++) {
-        double *part = x + r->space.chunks[c].value0;
-        failed = out ? ritz_slab(r, OBJECT_WEIGHTS, 0, c, true, e) : 0;
-        for (int64_t i = 0; i < r->space.chunks[c].values && !failed; i++) {
-            part[i] = out ? ritz_value(r, r->staging, i) : wide ? part[i] : (double)(float)part[i];
+    for (int c = 0; c < ritz->space.chunks_n && !failed; c++) {
+        double *part = x + ritz->space.chunks[c].value0;
+        failed = out ? ritz_slab(ritz, OBJECT_WEIGHTS, 0, c, true, e) : 0;
+        for (int64_t i = 0; i < ritz->space.chunks[c].values && !failed; i++) {
+            part[i] = out ? ritz_value(ritz, ritz->staging, i) : wide ? part[i] : (double)(float)part[i];
             if (wide)
-                ((double *)r->staging)[i] = part[i];
+                ((double *)ritz->staging)[i] = part[i];
             else
-                ((float *)r->staging)[i] = (float)part[i];
+                ((float *)ritz->staging)[i] = (float)part[i];
         }
         if (!failed && !out)
-            failed = ritz_slab(r, OBJECT_WEIGHTS, 0, c, false, e);
+            failed = ritz_slab(ritz, OBJECT_WEIGHTS, 0, c, false, e);
     }
     return failed;
 }
@@ -147,39 +147,39 @@ static int iterate(lbfgs *l, double *energy, bool *done, pt_error *e)
     return 0;
 }
 
-int pt_ritz_polish(pt_ritz *r, int64_t *iterations, pt_ritz_step_info *s, pt_error *e)
+int pt_ritz_polish(pt_ritz *ritz, int64_t *iterations, pt_ritz_step_info *s, pt_error *e)
 {
-    int failed = ritz_check_call(r, "pt_ritz_polish", true, e);
+    int failed = ritz_check_call(ritz, "pt_ritz_polish", true, e);
     if (failed || !iterations || !s)
         return failed ? failed : pt_fail_null(e, "pt_ritz_polish", iterations ? "step" : "iterations");
-    if (!r->o.lbfgs_steps || r->step < r->o.steps)
-        return pt_fail(e, PT_USAGE, "pt_ritz_polish: %s", r->o.lbfgs_steps ? "the steps are not done yet" : "`lbfgs_steps` is 0");
+    if (!ritz->o.lbfgs_steps || ritz->step < ritz->o.steps)
+        return pt_fail(e, PT_USAGE, "pt_ritz_polish: %s", ritz->o.lbfgs_steps ? "the steps are not done yet" : "`lbfgs_steps` is 0");
     lbfgs l;
     bool done = false;
     double energy = NAN;
     const double begin_s = clock_s();
     *iterations = 0;
-    if (r->polished) /* a resumed run */
+    if (ritz->polished) /* a resumed run */
         return 0;
-    *s = (pt_ritz_step_info){.step = r->step};
-    r->penalty = r->problem.is.penalty;
-    failed = lbfgs_open(&l, r, e);
+    *s = (pt_ritz_step_info){.step = ritz->step};
+    ritz->penalty = ritz->problem.is.penalty;
+    failed = lbfgs_open(&l, ritz, e);
     if (!failed)
         failed = move(&l, l.x, true, e);
     if (!failed)
         failed = measure(&l, l.x, l.g, &energy, e);
-    for (*iterations = 0; *iterations < r->o.lbfgs_steps && !failed && !done; *iterations += !done)
+    for (*iterations = 0; *iterations < ritz->o.lbfgs_steps && !failed && !done; *iterations += !done)
         failed = iterate(&l, &energy, &done, e);
     if (!failed)
         failed = move(&l, l.x, false, e);
     free(l.memory);
     if (failed)
         return failed;
-    r->polished = r->o.lbfgs_steps;
-    r->recent[0] = s->energy = energy;
-    r->recent_n = 1;
+    ritz->polished = ritz->o.lbfgs_steps;
+    ritz->recent[0] = s->energy = energy;
+    ritz->recent_n = 1;
     s->step += *iterations;
-    failed = ritz_evaluate(r, s, e);
+    failed = ritz_evaluate(ritz, s, e);
     s->step_s = clock_s() - begin_s;
-    return failed ? failed : ritz_metrics_write(r, s, e);
+    return failed ? failed : ritz_metrics_write(ritz, s, e);
 }

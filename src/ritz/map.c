@@ -38,7 +38,7 @@ static void put_row(FILE *out, const double *v, int row, double low, double high
     }
 }
 
-static void put_map(FILE *out, const pt_ritz_problem *p, const char *title, const double *v)
+static void put_map(FILE *out, const pt_ritz_problem *problem, const char *title, const double *v)
 {
     double low = INFINITY, high = -INFINITY;
     for (int i = 0; i < CELLS * CELLS; i++)
@@ -46,52 +46,52 @@ static void put_map(FILE *out, const pt_ritz_problem *p, const char *title, cons
             low = fmin(low, v[i]), high = fmax(high, v[i]);
     fprintf(out, "<figure><figcaption>%s%s<span class=\"key\">%.4g to %.4g</span></figcaption><svg viewBox=\"0 0 %d %d\" "
                  "role=\"img\">", title,
-            p->dim == 3 ? ", middle of x3" : "", low, high, SIDE, SIDE);
+            problem->dim == 3 ? ", middle of x3" : "", low, high, SIDE, SIDE);
     for (int row = 0; row < CELLS; row++)
         put_row(out, v + row * CELLS, row, low, high > low ? high : low + 1);
     for (int end = 0; end < 2; end++) {
         fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%.4g</text>", end ? SIDE - MARGIN : MARGIN,
-                SIDE - MARGIN + 18, end ? p->upper[0] : p->lower[0]);
+                SIDE - MARGIN + 18, end ? problem->upper[0] : problem->lower[0]);
         fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%.4g</text>", MARGIN - 4, end ? MARGIN + 5 : SIDE - MARGIN,
-                end ? p->upper[1] : p->lower[1]);
+                end ? problem->upper[1] : problem->lower[1]);
     }
     fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">x1</text><text class=\"tick\" x=\"%d\" y=\"%d\" "
                  "text-anchor=\"end\">x2</text></svg></figure>\n", SIDE / 2, SIDE - MARGIN + 18, MARGIN - 4, SIDE / 2);
 }
 
 /* The middles of the cells. */
-static void put_points(const pt_ritz_problem *p, double *x)
+static void put_points(const pt_ritz_problem *problem, double *x)
 {
-    for (int i = 0; i < CELLS * CELLS; i++, x += p->dim)
-        for (int64_t j = 0; j < p->dim; j++) {
+    for (int i = 0; i < CELLS * CELLS; i++, x += problem->dim)
+        for (int64_t j = 0; j < problem->dim; j++) {
             const double part = j == 0 ? (i % CELLS + 0.5) / CELLS : j == 1 ? (i / CELLS + 0.5) / CELLS : 0.5;
-            x[j] = p->lower[j] + part * (p->upper[j] - p->lower[j]);
+            x[j] = problem->lower[j] + part * (problem->upper[j] - problem->lower[j]);
         }
 }
 
-int ritz_maps_write(pt_ritz *r, FILE *out, pt_error *e)
+int ritz_maps_write(pt_ritz *ritz, FILE *out, pt_error *e)
 {
     enum { N = CELLS * CELLS };
-    const pt_ritz_problem *p = &r->problem.is;
-    if (p->dim < 2 || p->dim > 3)
+    const pt_ritz_problem *problem = &ritz->problem.is;
+    if (problem->dim < 2 || problem->dim > 3)
         return 0;
-    double *x = malloc((size_t)(N * (p->dim + 2)) * sizeof *x), *u = x + N * p->dim, *error = u + N;
+    double *x = malloc((size_t)(N * (problem->dim + 2)) * sizeof *x), *u = x + N * problem->dim, *error = u + N;
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
-    put_points(p, x);
-    int failed = pt_ritz_evaluate(r, N, x, u, NULL, e);
-    if (!failed && p->exact)
-        failed = pt_ritz_exact(r, N, x, error, NULL, e);
+    put_points(problem, x);
+    int failed = pt_ritz_evaluate(ritz, N, x, u, NULL, e);
+    if (!failed && problem->exact)
+        failed = pt_ritz_exact(ritz, N, x, error, NULL, e);
     for (int i = 0; i < N && !failed; i++) {
-        const bool inside = domain_holds(p, x + i * p->dim);
-        error[i] = inside && p->exact ? u[i] - error[i] : NAN;
+        const bool inside = domain_holds(problem, x + i * problem->dim);
+        error[i] = inside && problem->exact ? u[i] - error[i] : NAN;
         u[i] = inside ? u[i] : NAN;
     }
     if (!failed) {
         fputs("<div class=\"charts\">\n", out);
-        put_map(out, p, "u", u);
-        if (p->exact)
-            put_map(out, p, p->equation == PT_RITZ_EIGENVALUE ? "u less exact, which may have another length" : "error", error);
+        put_map(out, problem, "u", u);
+        if (problem->exact)
+            put_map(out, problem, problem->equation == PT_RITZ_EIGENVALUE ? "u less exact, which may have another length" : "error", error);
         fputs("</div>\n", out);
     }
     free(x);

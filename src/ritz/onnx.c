@@ -162,9 +162,9 @@ static void add_activation(graph *g, jet_kind kind)
 }
 
 /* values: W and then the bias. residual: the result that is added, if the stage has one. */
-static void add_stage(graph *g, const pt_ritz *r, const ritz_stage *s, const char *values, const char *residual)
+static void add_stage(graph *g, const pt_ritz *ritz, const ritz_stage *s, const char *values, const char *residual)
 {
-    const size_t each = dtype_bytes(r->net.type), weights = (size_t)(s->rows * s->cols) * each;
+    const size_t each = dtype_bytes(ritz->net.type), weights = (size_t)(s->rows * s->cols) * each;
     char weight[48], bias[48];
     snprintf(weight, sizeof weight, "%s.weight", s->name);
     snprintf(bias, sizeof bias, "%s.bias", s->name);
@@ -172,7 +172,7 @@ static void add_stage(graph *g, const pt_ritz *r, const ritz_stage *s, const cha
     add_tensor(g, bias, g->type, 1, &s->rows, values + weights, (size_t)s->rows * each);
     add_node(g, "Gemm", NULL, weight, bias, "transB");
     if (s->activated)
-        add_activation(g, r->net.activation);
+        add_activation(g, ritz->net.activation);
     if (s->residual >= 0)
         add_node(g, "Add", NULL, residual, NULL, NULL);
 }
@@ -190,27 +190,27 @@ static void add_vector(graph *g, const char *name, const double *values, int64_t
 }
 
 /* x padded with zeros to the width of the first block. */
-static void add_padding(graph *g, const pt_ritz *r)
+static void add_padding(graph *g, const pt_ritz *ritz)
 {
-    const int64_t pads[4] = {0, 0, 0, r->net.input - r->net.dim}, four = 4;
+    const int64_t pads[4] = {0, 0, 0, ritz->net.input - ritz->net.dim}, four = 4;
     add_tensor(g, "pads", ONNX_INT64, 1, &four, pads, sizeof pads);
     add_node(g, "Pad", NULL, "pads", NULL, NULL);
 }
 
 /* The network's result times a product over the axes of c0 + s (c1 + s c2), where s goes from 0 to 1. */
-static int add_factor(graph *g, const pt_ritz *r, pt_error *e)
+static int add_factor(graph *g, const pt_ritz *ritz, pt_error *e)
 {
-    const int64_t dim = r->net.dim;
+    const int64_t dim = ritz->net.dim;
     static const char *const names[] = {"lower", "scale", "c0", "c1", "c2"};
     char network[sizeof g->now], axis[sizeof g->now], factor[sizeof g->now];
     double *v = calloc((size_t)(5 * dim), sizeof *v);
     if (!v)
         return pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t j = 0; j < dim; j++) {
-        const bool low = domain_boundary(&r->problem.is, 2 * j) == PT_RITZ_HARD;
-        const bool high = domain_boundary(&r->problem.is, 2 * j + 1) == PT_RITZ_HARD;
-        v[j] = r->problem.is.lower[j];
-        v[dim + j] = 1 / (r->problem.is.upper[j] - r->problem.is.lower[j]);
+        const bool low = domain_boundary(&ritz->problem.is, 2 * j) == PT_RITZ_HARD;
+        const bool high = domain_boundary(&ritz->problem.is, 2 * j + 1) == PT_RITZ_HARD;
+        v[j] = ritz->problem.is.lower[j];
+        v[dim + j] = 1 / (ritz->problem.is.upper[j] - ritz->problem.is.lower[j]);
         v[2 * dim + j] = !low;
         v[3 * dim + j] = low && high ? 4 : low - high;
         v[4 * dim + j] = low && high ? -4 : 0;
@@ -229,7 +229,7 @@ static int add_factor(graph *g, const pt_ritz *r, pt_error *e)
     memcpy(factor, g->now, sizeof factor);
     for (int64_t j = 0; j < dim; j++) {
         char index[40];
-        if (domain_boundary(&r->problem.is, 2 * j) != PT_RITZ_HARD && domain_boundary(&r->problem.is, 2 * j + 1) != PT_RITZ_HARD)
+        if (domain_boundary(&ritz->problem.is, 2 * j) != PT_RITZ_HARD && domain_boundary(&ritz->problem.is, 2 * j + 1) != PT_RITZ_HARD)
             continue;
         snprintf(index, sizeof index, "axis %lld", (long long)j);
         add_tensor(g, index, ONNX_INT64, 0, NULL, &j, sizeof j);
@@ -240,27 +240,27 @@ static int add_factor(graph *g, const pt_ritz *r, pt_error *e)
     return 0;
 }
 
-static int add_network(graph *g, pt_ritz *r, pt_error *e)
+static int add_network(graph *g, pt_ritz *ritz, pt_error *e)
 {
     const int64_t one = 1;
     char inputs[2][sizeof g->now]; /* of this stage and of the one before */
     int failed = 0;
     snprintf(g->now, sizeof g->now, "x");
-    if (r->net.direct && r->net.input > r->net.dim)
-        add_padding(g, r);
-    for (int i = 0; i < r->net.stages_n && !failed; i++) {
-        const ritz_stage *s = &r->net.stages[i];
-        const ritz_chunk *c = &r->space.chunks[r->space.chunk_of_stage[i]];
+    if (ritz->net.direct && ritz->net.input > ritz->net.dim)
+        add_padding(g, ritz);
+    for (int i = 0; i < ritz->net.stages_n && !failed; i++) {
+        const ritz_stage *s = &ritz->net.stages[i];
+        const ritz_chunk *c = &ritz->space.chunks[ritz->space.chunk_of_stage[i]];
         if (i == c->stage0)
-            failed = ritz_slab(r, OBJECT_WEIGHTS, 0, r->space.chunk_of_stage[i], true, e);
+            failed = ritz_slab(ritz, OBJECT_WEIGHTS, 0, ritz->space.chunk_of_stage[i], true, e);
         memcpy(inputs[i % 2], g->now, sizeof g->now);
-        add_stage(g, r, s, r->staging + (uint64_t)(s->weight_at - c->value0) * dtype_bytes(r->net.type), inputs[!(i % 2)]);
+        add_stage(g, ritz, s, ritz->staging + (uint64_t)(s->weight_at - c->value0) * dtype_bytes(ritz->net.type), inputs[!(i % 2)]);
     }
-    if (r->net.activation == JET_SOFTPLUS)
+    if (ritz->net.activation == JET_SOFTPLUS)
         add_vector(g, "one", (const double[]){1}, 1);
     add_tensor(g, "columns", ONNX_INT64, 1, &one, &one, sizeof one);
     add_node(g, "Squeeze", NULL, "columns", NULL, NULL);
-    return failed || !ansatz_is_hard(&r->problem) ? failed : add_factor(g, r, e);
+    return failed || !ansatz_is_hard(&ritz->problem) ? failed : add_factor(g, ritz, e);
 }
 
 /* ---- the file ---- */
@@ -287,15 +287,15 @@ static void put_model(message *model, graph *g, int64_t dim)
     put_message(model, 8, &opset);
 }
 
-static int check(const pt_ritz *r, pt_error *e)
+static int check(const pt_ritz *ritz, pt_error *e)
 {
-    const uint64_t bytes = (uint64_t)r->net.params * dtype_bytes(r->net.type);
-    if (ansatz_has_hard_holes(&r->problem))
+    const uint64_t bytes = (uint64_t)ritz->net.params * dtype_bytes(ritz->net.type);
+    if (ansatz_has_hard_holes(&ritz->problem))
         return pt_fail(e, PT_USAGE, "%s: a hard hole's factor cannot be written as ONNX: make the hole dirichlet, or evaluate the network "
-                                    "here", r->problem.name);
-    if (ansatz_has_lift(&r->problem))
+                                    "here", ritz->problem.name);
+    if (ansatz_has_lift(&ritz->problem))
         return pt_fail(e, PT_USAGE, "%s: the solution is g plus the network times a factor, and g cannot be written as ONNX: give a hard "
-                                    "boundary with g 0, or evaluate the network here", r->problem.name);
+                                    "boundary with g 0, or evaluate the network here", ritz->problem.name);
     if (bytes > most_bytes)
         return pt_fail(e, PT_USAGE, "the network has %llu bytes, and an ONNX file holds at most 2 GiB: read network.safetensors instead",
                        (unsigned long long)bytes);
@@ -315,20 +315,20 @@ static int write_file(const char *file, const message *model, pt_error *e)
     return failed;
 }
 
-int pt_ritz_write_onnx(pt_ritz *r, const char *file, pt_error *e)
+int pt_ritz_write_onnx(pt_ritz *ritz, const char *file, pt_error *e)
 {
     message model = {0};
-    int failed = ritz_check_call(r, "pt_ritz_write_onnx", false, e);
+    int failed = ritz_check_call(ritz, "pt_ritz_write_onnx", false, e);
     if (!failed && !file)
         failed = pt_fail_null(e, "pt_ritz_write_onnx", "file");
     if (!failed)
-        failed = check(r, e);
+        failed = check(ritz, e);
     if (failed)
         return failed;
-    graph g = {.type = r->net.type == PT_F64 ? ONNX_DOUBLE : ONNX_FLOAT};
-    failed = add_network(&g, r, e);
+    graph g = {.type = ritz->net.type == PT_F64 ? ONNX_DOUBLE : ONNX_FLOAT};
+    failed = add_network(&g, ritz, e);
     if (!failed)
-        put_model(&model, &g, r->net.dim);
+        put_model(&model, &g, ritz->net.dim);
     free(g.nodes.at);
     free(g.tensors.at);
     failed = failed ? failed : write_file(file, &model, e);

@@ -21,14 +21,14 @@ int ritz_page_write(const char *file, const char *title, const char *text, const
 /* ---- run_page.c ---- */
 
 /* Writes report.html of a finished run: energy and errors from its metrics.jsonl, and the solution along the box's diagonal. */
-int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
+int ritz_page_of_run(pt_ritz *ritz, const char *out, pt_error *e);
 /* Maps of u and its error as HTML, of problems in two or three dimensions (map.c). */
-int ritz_maps_write(pt_ritz *r, FILE *out, pt_error *e);
+int ritz_maps_write(pt_ritz *ritz, FILE *out, pt_error *e);
 /* Whether a folder has the metrics of a Deep Ritz run; and its page, which may be made while it still runs. */
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);
 /* The same as a JSON object: the last energy and errors, times and memory, predicted and measured; malloc'ed. NULL: *e says why. */
-char *ritz_json_of_run(const pt_ritz *r, const char *out, pt_error *e);
+char *ritz_json_of_run(const pt_ritz *ritz, const char *out, pt_error *e);
 char *ritz_json_of_folder(const char *folder, pt_error *e);
 /* Reads `step` and `key` of the lines that have the key: *columns (2, n), malloc'ed. Returns n, or a negative code. */
 int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e);

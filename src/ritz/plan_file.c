@@ -11,16 +11,16 @@
 static const char model_type[] = "deep_ritz";
 static const char *type_name(const ritz_network *n) { return n->type == PT_F64 ? "fp64" : "fp32"; }
 
-char *ritz_plan_to_json(const ritz_space *s, const plan *p, bool gpu)
+char *ritz_plan_to_json(const ritz_space *s, const plan *plan, bool gpu)
 {
     const ritz_network *n = s->net;
     char made_for[512];
     snprintf(made_for, sizeof made_for,
              "\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %d, \"hidden\": %lld, \"seq_len\": %lld, \"batch\": %lld, "
              "\"dtype\": \"%s\", \"optimizer\": \"adamw\", \"gpu\": %s",
-             model_type, (long long)n->params, n->groups_n, (long long)n->width, (long long)s->unit_rows, (long long)p->micro_batch,
+             model_type, (long long)n->params, n->groups_n, (long long)n->width, (long long)s->unit_rows, (long long)plan->micro_batch,
              type_name(n), gpu ? "true" : "false");
-    return plan_write_json(p, made_for);
+    return plan_write_json(plan, made_for);
 }
 
 /* ---- checks ---- */
@@ -31,9 +31,9 @@ static int check_number(const char *path, const char *key, int64_t is, int64_t h
                                     (long long)is, (long long)here);
 }
 
-static int check_target(const char *path, const plan *p, const ritz_space *s, pt_error *e)
+static int check_target(const char *path, const plan *plan, const ritz_space *s, pt_error *e)
 {
-    const plan_target *t = &p->made_for;
+    const plan_target *t = &plan->made_for;
     const ritz_network *n = s->net;
     if (!t->model_type[0])
         return 0;
@@ -48,38 +48,38 @@ static int check_target(const char *path, const plan *p, const ritz_space *s, pt
     return failed ? failed : check_number(path, "seq_len", t->seq_len, s->unit_rows, e);
 }
 
-static int check_counts(const char *path, const plan *p, const ritz_space *s, pt_error *e)
+static int check_counts(const char *path, const plan *plan, const ritz_space *s, pt_error *e)
 {
     const int most = ritz_chunks_at_once(s);
-    int failed = check_number(path, "chunks", p->chunks_n, s->chunks_n, e);
+    int failed = check_number(path, "chunks", plan->chunks_n, s->chunks_n, e);
     if (!failed)
-        failed = check_number(path, "blocks", p->blocks_n, s->net->groups_n, e);
+        failed = check_number(path, "blocks", plan->blocks_n, s->net->groups_n, e);
     if (failed)
         return failed;
-    if (p->visit > RITZ_VISIT_MOST || p->micro_batch != p->visit * s->unit_rows)
+    if (plan->visit > RITZ_VISIT_MOST || plan->micro_batch != plan->visit * s->unit_rows)
         return pt_fail(e, PT_FAILED,
                        "%s: \"visit\" is %d and \"micro_batch\" %lld; micro_batch must be visit, which is from 1 to %d, times %lld points",
-                       path, p->visit, (long long)p->micro_batch, RITZ_VISIT_MOST, (long long)s->unit_rows);
-    if (p->n_buffer < most || p->n_update < 1 || p->n_swap < 2)
+                       path, plan->visit, (long long)plan->micro_batch, RITZ_VISIT_MOST, (long long)s->unit_rows);
+    if (plan->n_buffer < most || plan->n_update < 1 || plan->n_swap < 2)
         return pt_fail(e, PT_FAILED, "%s: \"n_buffer\" must be at least %d, \"n_update\" 1 and \"n_swap\" 2", path, most);
-    if (p->update != UPDATE_END)
+    if (plan->update != UPDATE_END)
         return pt_fail(e, PT_FAILED, "%s: \"update\" must be \"end\": a step's gradients are complete after its last unit", path);
     return 0;
 }
 
-static int check_places(const char *path, const plan *p, const ritz_space *s, pt_error *e)
+static int check_places(const char *path, const plan *plan, const ritz_space *s, pt_error *e)
 {
     bool host = false;
-    for (int c = 0; c < p->chunks_n; c++) {
-        const plan_chunk *k = &p->chunks[c];
+    for (int c = 0; c < plan->chunks_n; c++) {
+        const plan_chunk *k = &plan->chunks[c];
         host |= k->placement == TIER_HOST || k->update == TIER_HOST;
         if (k->sharded || (k->update == TIER_HOST && k->placement == TIER_DEVICE))
             return pt_fail(e, PT_FAILED, "%s: chunk %d %s", path, c, k->sharded ? "is \"sharded\", but the run is one process"
                                                                                : "lives on the device and cannot be updated on the host");
     }
-    for (int g = 0; g < p->blocks_n; g++) {
-        host |= p->blocks[g].place == TIER_HOST;
-        if (p->blocks[g].level != SAVE_ALL && p->blocks[g].level != SAVE_INPUT)
+    for (int g = 0; g < plan->blocks_n; g++) {
+        host |= plan->blocks[g].place == TIER_HOST;
+        if (plan->blocks[g].level != SAVE_ALL && plan->blocks[g].level != SAVE_INPUT)
             return pt_fail(e, PT_FAILED, "%s: \"save\" of block %d must be \"input\" or \"all\"", path, g);
     }
     return !host || s->host_tier

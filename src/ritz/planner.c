@@ -17,13 +17,13 @@ static int kind_of(const ritz_space *s, int group)
     return group == 0 ? GROUP_FIRST : group + 1 == s->net->groups_n ? GROUP_LAST : GROUP_MIDDLE;
 }
 
-static double transfer_ns(const ritz_prices *p, const schedule *s, const task *t)
+static double transfer_ns(const ritz_prices *p, const schedule *sched, const task *t)
 {
-    const double bytes = (double)s->buffers[s->operands[t->operand0].buffer].bytes;
+    const double bytes = (double)sched->buffers[sched->operands[t->operand0].buffer].bytes;
     return bytes * (t->kind == TASK_READ ? p->read : t->kind == TASK_WRITE ? p->write : p->copy);
 }
 
-static double part_ns(const void *of, const schedule *s, const task *t)
+static double part_ns(const void *of, const schedule *sched, const task *t)
 {
     const priced *x = of;
     const ritz_prices *p = x->prices;
@@ -36,15 +36,15 @@ static double part_ns(const void *of, const schedule *s, const task *t)
     case TASK_UPDATE: return p->update * (double)x->space->chunks[t->chunk].values;
     case TASK_INPUT: return p->copy * x->full * (double)(p->rows * x->space->net->input) * (double)dtype_bytes(x->space->net->type);
     case TASK_OUTPUT: return 0;
-    default: return transfer_ns(p, s, t);
+    default: return transfer_ns(p, sched, t);
     }
 }
 
-static double task_ns(const void *of, const schedule *s, const task *t)
+static double task_ns(const void *of, const schedule *sched, const task *t)
 {
     const priced *x = of;
     const bool of_unit = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD;
-    return part_ns(of, s, t) * (of_unit ? x->prices->together * x->full : 1);
+    return part_ns(of, sched, t) * (of_unit ? x->prices->together * x->full : 1);
 }
 
 /* The part of a task's time that recomputes. */
@@ -62,11 +62,11 @@ static double again_ns(const priced *x, const task *t)
     return fmax(more, 0) * p->together * x->full;
 }
 
-static void count_tasks(const priced *x, const schedule *s, double runs, ritz_step_forecast *out)
+static void count_tasks(const priced *x, const schedule *sched, double runs, ritz_step_forecast *out)
 {
-    for (int i = 0; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
-        const uint64_t bytes = t->operands_n ? s->buffers[s->operands[t->operand0].buffer].bytes : 0;
+    for (int i = 0; i < sched->tasks_n; i++) {
+        const task *t = &sched->tasks[i];
+        const uint64_t bytes = t->operands_n ? sched->buffers[sched->operands[t->operand0].buffer].bytes : 0;
         out->again_ns += runs * again_ns(x, t);
         out->read_bytes += t->kind == TASK_READ ? (uint64_t)runs * bytes : 0;
         out->written_bytes += t->kind == TASK_WRITE ? (uint64_t)runs * bytes : 0;
@@ -99,27 +99,27 @@ static int add_program(const ritz_planning *p, const plan *plan, const ritz_pric
 {
     const priced x = {prices, p->space, plan, what, full_of(p, plan, prices, what)};
     const double runs = runs_of(p, plan, what);
-    schedule s;
+    schedule sched;
     simulation one = {0};
-    costs c;
-    int failed = ritz_schedule_place(p->space, plan, what, &s, e);
+    costs costs;
+    int failed = ritz_schedule_place(p->space, plan, what, &sched, e);
     if (failed)
         return failed;
     for (int t = 0; t < TIERS; t++)
-        out->bytes[t] = s.bytes[t] > out->bytes[t] ? s.bytes[t] : out->bytes[t];
+        out->bytes[t] = sched.bytes[t] > out->bytes[t] ? sched.bytes[t] : out->bytes[t];
     if (prices && runs > 0) {
-        costs_init(&c);
-        c.network_ns = task_ns;
-        c.network = &x;
-        failed = schedule_add_waits(&s, e);
+        costs_init(&costs);
+        costs.network_ns = task_ns;
+        costs.network = &x;
+        failed = schedule_add_waits(&sched, e);
         if (!failed)
-            failed = simulate(NULL, &s, &c, false, &one, e);
+            failed = simulate(NULL, &sched, &costs, false, &one, e);
         out->step_ns += runs * one.total_ns;
         for (int q = 0; q < QUEUES; q++)
             out->busy_ns[q] += runs * one.busy_ns[q];
-        count_tasks(&x, &s, runs, out);
+        count_tasks(&x, &sched, runs, out);
     }
-    schedule_free(&s);
+    schedule_free(&sched);
     return failed;
 }
 

@@ -66,7 +66,7 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
 /* Reads the plan from a file (plan/plan.h). PT_FAILED: it is not for this network and these units; PT_DOES_NOT_FIT: it exceeds a budget. */
 int ritz_plan_take(const ritz_planning *p, const char *path, plan *out, ritz_step_forecast *about, pt_error *e);
 /* The text of such a file, malloc'ed; NULL: out of memory. */
-char *ritz_plan_to_json(const ritz_space *s, const plan *p, bool gpu);
+char *ritz_plan_to_json(const ritz_space *s, const plan *plan, bool gpu);
 /* The most chunks that the stages of one group lie in. So many buffers are needed if chunks pass through. */
 int ritz_chunks_at_once(const ritz_space *s);
 /* Measures the times on the device. Needs memory for a unit and a group. */

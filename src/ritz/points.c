@@ -70,16 +70,16 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
     return 0;
 }
 
-void *points_take(points *p, uint64_t bytes, int *failed, pt_error *e)
+void *points_take(points *points, uint64_t bytes, int *failed, pt_error *e)
 {
     void *memory = *failed ? NULL : calloc(1, bytes);
     if (!memory && !*failed)
         *failed = pt_fail(e, PT_FAILED, "out of memory");
-    p->bytes += bytes;
+    points->bytes += bytes;
     return memory;
 }
 
-uint64_t points_bytes(const points *p) { return p ? p->bytes : 0; }
+uint64_t points_bytes(const points *points) { return points ? points->bytes : 0; }
 
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
 {
@@ -105,31 +105,31 @@ int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, 
     return failed;
 }
 
-void points_close(points *p)
+void points_close(points *points)
 {
-    if (!p)
+    if (!points)
         return;
-    free(p->columns);
-    free(p->scrambled);
-    free(p->nodes);
-    free(p->shift);
-    free(p->bases);
-    free(p->permutations);
-    free(p);
+    free(points->columns);
+    free(points->scrambled);
+    free(points->nodes);
+    free(points->shift);
+    free(points->bases);
+    free(points->permutations);
+    free(points);
 }
 
-void points_draw(points *p, uint64_t draw, uint32_t part)
+void points_draw(points *points, uint64_t draw, uint32_t part)
 {
     uint32_t w[4];
-    rng_words(p->seed, RNG_POINTS, part, draw, w);
-    p->key = (uint64_t)w[0] << 32 | w[1];
-    p->begin = p->how == RANDOMIZE_NONE && p->kind != POINTS_MC ? draw * (uint64_t)p->n : 0;
-    for (int64_t j = 0; j < p->dim && p->kind != POINTS_MC; j++)
-        p->shift[j] = p->how == RANDOMIZE_NONE ? 0 : draw_bits(p, DRAW_SHIFT, (uint32_t)j, 0);
-    if (p->kind == POINTS_SOBOL)
-        sobol_draw(p);
-    else if (p->kind == POINTS_HALTON)
-        halton_draw(p);
+    rng_words(points->seed, RNG_POINTS, part, draw, w);
+    points->key = (uint64_t)w[0] << 32 | w[1];
+    points->begin = points->how == RANDOMIZE_NONE && points->kind != POINTS_MC ? draw * (uint64_t)points->n : 0;
+    for (int64_t j = 0; j < points->dim && points->kind != POINTS_MC; j++)
+        points->shift[j] = points->how == RANDOMIZE_NONE ? 0 : draw_bits(points, DRAW_SHIFT, (uint32_t)j, 0);
+    if (points->kind == POINTS_SOBOL)
+        sobol_draw(points);
+    else if (points->kind == POINTS_HALTON)
+        halton_draw(points);
 }
 
 /* Coordinate j of n points from two words each. */
@@ -140,17 +140,17 @@ static void put_uniform(const uint32_t *high, const uint32_t *low, int n, int64_
 }
 
 /* A counter value gives two coordinates. */
-static void mc_get(const points *p, int64_t first, int64_t count, double *out)
+static void mc_get(const points *points, int64_t first, int64_t count, double *out)
 {
     enum { RUN = 128 };
     uint32_t w[4][RUN];
-    for (int64_t begin = 0; begin < count; begin += RUN, out += RUN * p->dim) {
+    for (int64_t begin = 0; begin < count; begin += RUN, out += RUN * points->dim) {
         const int n = count - begin < RUN ? (int)(count - begin) : RUN;
-        for (int64_t j = 0; j < p->dim; j += 2) {
-            rng_words_run(p->key, DRAW_VALUE, (uint32_t)(j / 2), (uint64_t)(first + begin), n, w[0], w[1], w[2], w[3]);
-            put_uniform(w[0], w[1], n, p->dim, out + j);
-            if (j + 1 < p->dim)
-                put_uniform(w[2], w[3], n, p->dim, out + j + 1);
+        for (int64_t j = 0; j < points->dim; j += 2) {
+            rng_words_run(points->key, DRAW_VALUE, (uint32_t)(j / 2), (uint64_t)(first + begin), n, w[0], w[1], w[2], w[3]);
+            put_uniform(w[0], w[1], n, points->dim, out + j);
+            if (j + 1 < points->dim)
+                put_uniform(w[2], w[3], n, points->dim, out + j + 1);
         }
     }
 }
@@ -174,26 +174,27 @@ static uint64_t mirrored_bits(uint64_t i)
 }
 
 /* i z / n plus the shift, in 53 bits; exact if n is a power of two. Not randomized: point i of the sequence. */
-void lattice_get(const points *p, int64_t first, int64_t count, double *out)
+void lattice_get(const points *points, int64_t first, int64_t count, double *out)
 {
-    const bool sequence = p->how == RANDOMIZE_NONE;
+    const bool sequence = points->how == RANDOMIZE_NONE;
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t index = p->begin + (uint64_t)(first + i), mirrored = sequence ? mirrored_bits(index) : 0;
-        for (int64_t j = 0; j < p->dim; j++) {
-            const uint64_t k = sequence ? 0 : index * lattice_vector[j] % (uint64_t)p->n;
-            uint64_t bits = sequence ? mirrored * lattice_vector[j] : (uint64_t)(((unsigned __int128)k << POINT_BITS) / (uint64_t)p->n);
-            bits = (bits + p->shift[j]) & point_mask;
-            out[i * p->dim + j] = to_unit(p->how == RANDOMIZE_TENT ? tent(bits) : bits);
+        const uint64_t index = points->begin + (uint64_t)(first + i), mirrored = sequence ? mirrored_bits(index) : 0;
+        for (int64_t j = 0; j < points->dim; j++) {
+            const uint64_t k = sequence ? 0 : index * lattice_vector[j] % (uint64_t)points->n;
+            uint64_t bits =
+                sequence ? mirrored * lattice_vector[j] : (uint64_t)(((unsigned __int128)k << POINT_BITS) / (uint64_t)points->n);
+            bits = (bits + points->shift[j]) & point_mask;
+            out[i * points->dim + j] = to_unit(points->how == RANDOMIZE_TENT ? tent(bits) : bits);
         }
     }
 }
 
-void points_get(const points *p, int64_t first, int64_t count, double *out)
+void points_get(const points *points, int64_t first, int64_t count, double *out)
 {
-    switch (p->kind) {
-    case POINTS_MC: mc_get(p, first, count, out); break;
-    case POINTS_SOBOL: sobol_get(p, first, count, out); break;
-    case POINTS_HALTON: halton_get(p, first, count, out); break;
-    default: lattice_get(p, first, count, out); break;
+    switch (points->kind) {
+    case POINTS_MC: mc_get(points, first, count, out); break;
+    case POINTS_SOBOL: sobol_get(points, first, count, out); break;
+    case POINTS_HALTON: halton_get(points, first, count, out); break;
+    default: lattice_get(points, first, count, out); break;
     }
 }

@@ -42,17 +42,17 @@ typedef struct points points;
 
 /* n points per draw, dim coordinates each. PT_USAGE: the kind has not so many dimensions or points, or not this randomization. */
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e);
-void points_close(points *p);
+void points_close(points *points);
 /* Bytes of its tables, which are there until it is closed; NULL: 0. */
-uint64_t points_bytes(const points *p);
+uint64_t points_bytes(const points *points);
 int points_most_dimensions(points_kind kind);
 /* Whether a set of n points is fully even. */
 bool points_whole(points_kind kind, int64_t n);
 
 /* Sets the draw and part of the next calls of points_get. */
-void points_draw(points *p, uint64_t draw, uint32_t part);
+void points_draw(points *points, uint64_t draw, uint32_t part);
 /* out[(i - first) dim + j] = coordinate j of point i of the draw, in [0, 1), for i = first .. first + count - 1. Several threads may call
  * it at once. */
-void points_get(const points *p, int64_t first, int64_t count, double *out);
+void points_get(const points *points, int64_t first, int64_t count, double *out);
 
 #endif

@@ -41,22 +41,22 @@ struct points {
 enum { DRAW_VALUE, DRAW_SHIFT, DRAW_MATRIX, DRAW_FLIPS, DRAW_REST, DRAW_DIGITS };
 
 static inline uint64_t bits53(const uint32_t *w) { return (uint64_t)(w[0] >> 5) << 26 | w[1] >> 6; }
-static inline uint64_t draw_bits(const points *p, uint32_t what, uint32_t dimension, uint64_t index)
+static inline uint64_t draw_bits(const points *points, uint32_t what, uint32_t dimension, uint64_t index)
 {
     uint32_t w[4];
-    rng_words(p->key, what, dimension, index, w);
+    rng_words(points->key, what, dimension, index, w);
     return bits53(w);
 }
 static inline double to_unit(uint64_t bits) { return (double)bits * 0x1p-53; }
 
 /* Zeroed memory, which is counted. NULL: *failed becomes PT_FAILED. */
-void *points_take(points *p, uint64_t bytes, int *failed, pt_error *e);
-int sobol_open(points *p, pt_error *e);
-void sobol_draw(points *p);
-void sobol_get(const points *p, int64_t first, int64_t count, double *out);
-int halton_open(points *p, pt_error *e);
-void halton_draw(points *p);
-void halton_get(const points *p, int64_t first, int64_t count, double *out);
-void lattice_get(const points *p, int64_t first, int64_t count, double *out);
+void *points_take(points *points, uint64_t bytes, int *failed, pt_error *e);
+int sobol_open(points *points, pt_error *e);
+void sobol_draw(points *points);
+void sobol_get(const points *points, int64_t first, int64_t count, double *out);
+int halton_open(points *points, pt_error *e);
+void halton_draw(points *points);
+void halton_get(const points *points, int64_t first, int64_t count, double *out);
+void lattice_get(const points *points, int64_t first, int64_t count, double *out);
 
 #endif

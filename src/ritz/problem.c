@@ -102,10 +102,10 @@ const char *pt_ritz_problem_name(int i, const char **about)
 
 /* ---- all problems ---- */
 
-static bool overlap(const problem *p, int64_t a, int64_t b)
+static bool overlap(const problem *problem, int64_t a, int64_t b)
 {
-    const int64_t dim = p->is.dim;
-    const double *lower = p->is.hole_lower, *upper = p->is.hole_upper;
+    const int64_t dim = problem->is.dim;
+    const double *lower = problem->is.hole_lower, *upper = problem->is.hole_upper;
     for (int64_t j = 0; j < dim; j++)
         if (lower[a * dim + j] >= upper[b * dim + j] || lower[b * dim + j] >= upper[a * dim + j])
             return false;
@@ -113,105 +113,108 @@ static bool overlap(const problem *p, int64_t a, int64_t b)
 }
 
 /* Copies the holes behind the box, cut off at the box. */
-static int copy_holes(problem *p, pt_error *e)
+static int copy_holes(problem *problem, pt_error *e)
 {
-    const int64_t dim = p->is.dim, holes = p->is.holes;
-    double *lower = p->box + 2 * dim, *upper = lower + holes * dim;
+    const int64_t dim = problem->is.dim, holes = problem->is.holes;
+    double *lower = problem->box + 2 * dim, *upper = lower + holes * dim;
     for (int64_t i = 0; i < holes * dim; i++) {
         const int64_t j = i % dim;
-        if (!(p->is.hole_lower[i] < p->is.hole_upper[i]))
-            return pt_fail(e, PT_FAILED, "%s: hole %lld is empty: along x%lld it goes from %g to %g", p->name, (long long)(i / dim) + 1,
-                           (long long)j + 1, p->is.hole_lower[i], p->is.hole_upper[i]);
-        lower[i] = fmax(p->is.hole_lower[i], p->is.lower[j]);
-        upper[i] = fmin(p->is.hole_upper[i], p->is.upper[j]);
+        if (!(problem->is.hole_lower[i] < problem->is.hole_upper[i]))
+            return pt_fail(e, PT_FAILED, "%s: hole %lld is empty: along x%lld it goes from %g to %g", problem->name,
+                           (long long)(i / dim) + 1, (long long)j + 1, problem->is.hole_lower[i], problem->is.hole_upper[i]);
+        lower[i] = fmax(problem->is.hole_lower[i], problem->is.lower[j]);
+        upper[i] = fmin(problem->is.hole_upper[i], problem->is.upper[j]);
         if (!(lower[i] < upper[i]))
-            return pt_fail(e, PT_FAILED, "%s: hole %lld lies outside the box along x%lld", p->name, (long long)(i / dim) + 1,
+            return pt_fail(e, PT_FAILED, "%s: hole %lld lies outside the box along x%lld", problem->name, (long long)(i / dim) + 1,
                            (long long)j + 1);
     }
-    p->is.hole_lower = lower;
-    p->is.hole_upper = upper;
+    problem->is.hole_lower = lower;
+    problem->is.hole_upper = upper;
     for (int64_t a = 0; a < holes; a++)
         for (int64_t b = 0; b < a; b++)
-            if (overlap(p, a, b))
-                return pt_fail(e, PT_FAILED, "%s: holes %lld and %lld overlap: divide one of them", p->name, (long long)b + 1,
+            if (overlap(problem, a, b))
+                return pt_fail(e, PT_FAILED, "%s: holes %lld and %lld overlap: divide one of them", problem->name, (long long)b + 1,
                                (long long)a + 1);
-    if (holes && !(domain_volume(&p->is) > 1e-12 * domain_box_volume(&p->is)))
-        return pt_fail(e, PT_FAILED, "%s: the holes leave nothing of the box", p->name);
+    if (holes && !(domain_volume(&problem->is) > 1e-12 * domain_box_volume(&problem->is)))
+        return pt_fail(e, PT_FAILED, "%s: the holes leave nothing of the box", problem->name);
     return 0;
 }
 
-static int copy_faces(problem *p, pt_error *e)
+static int copy_faces(problem *problem, pt_error *e)
 {
-    const int64_t n = domain_faces(&p->is);
-    if (p->is.boundary > PT_RITZ_HARD)
-        return pt_check_choice("boundary", p->is.boundary, PT_RITZ_HARD, e);
-    for (int64_t k = 0; k < n && p->is.faces; k++)
-        if ((unsigned)p->is.faces[k] > PT_RITZ_HARD)
-            return pt_check_choice("faces", p->is.faces[k], PT_RITZ_HARD, e);
-    if (!p->is.faces || p->is.faces == p->faces)
+    const int64_t n = domain_faces(&problem->is);
+    if (problem->is.boundary > PT_RITZ_HARD)
+        return pt_check_choice("boundary", problem->is.boundary, PT_RITZ_HARD, e);
+    for (int64_t k = 0; k < n && problem->is.faces; k++)
+        if ((unsigned)problem->is.faces[k] > PT_RITZ_HARD)
+            return pt_check_choice("faces", problem->is.faces[k], PT_RITZ_HARD, e);
+    if (!problem->is.faces || problem->is.faces == problem->faces)
         return 0;
-    p->faces = calloc((size_t)n, sizeof *p->faces);
-    if (!p->faces)
+    problem->faces = calloc((size_t)n, sizeof *problem->faces);
+    if (!problem->faces)
         return pt_fail(e, PT_FAILED, "out of memory");
-    memcpy(p->faces, p->is.faces, (size_t)n * sizeof *p->faces);
-    p->is.faces = p->faces;
+    memcpy(problem->faces, problem->is.faces, (size_t)n * sizeof *problem->faces);
+    problem->is.faces = problem->faces;
     return 0;
 }
 
 /* What does not go together. */
-static int check_kind(const problem *p, pt_error *e)
+static int check_kind(const problem *problem, pt_error *e)
 {
-    const int64_t each = 2 * p->is.dim;
-    for (int64_t k = each; k < domain_faces(&p->is); k++)
-        if ((domain_boundary(&p->is, k) == PT_RITZ_HARD) != (domain_boundary(&p->is, k / each * each) == PT_RITZ_HARD))
-            return pt_fail(e, PT_FAILED, "%s: hole %lld is hard in part: make all of its faces hard, or none", p->name,
+    const int64_t each = 2 * problem->is.dim;
+    for (int64_t k = each; k < domain_faces(&problem->is); k++)
+        if ((domain_boundary(&problem->is, k) == PT_RITZ_HARD) != (domain_boundary(&problem->is, k / each * each) == PT_RITZ_HARD))
+            return pt_fail(e, PT_FAILED, "%s: hole %lld is hard in part: make all of its faces hard, or none", problem->name,
                            (long long)(k / each));
-    if (p->is.equation != PT_RITZ_EIGENVALUE)
+    if (problem->is.equation != PT_RITZ_EIGENVALUE)
         return 0;
-    if (p->is.f || p->is.g || p->is.G)
-        return pt_fail(e, PT_FAILED, "%s: an eigenvalue problem has no %s: remove it", p->name, p->is.f ? "f" : p->is.g ? "g" : "G");
+    if (problem->is.f || problem->is.g || problem->is.G)
+        return pt_fail(e, PT_FAILED, "%s: an eigenvalue problem has no %s: remove it", problem->name,
+                       problem->is.f   ? "f"
+                       : problem->is.g ? "g"
+                                       : "G");
     return 0;
 }
 
-int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e)
+int problem_finish(problem *problem, const double *lower, const double *upper, pt_error *e)
 {
-    const int64_t dim = p->is.dim;
+    const int64_t dim = problem->is.dim;
     if (dim < 1 || dim > 65536)
-        return pt_fail(e, PT_USAGE, "%s: the dimension is %lld, but must be from 1 to 65536", p->name, (long long)dim);
-    p->box = calloc((size_t)(2 * dim * (1 + p->is.holes)), sizeof *p->box);
-    if (!p->box)
+        return pt_fail(e, PT_USAGE, "%s: the dimension is %lld, but must be from 1 to 65536", problem->name, (long long)dim);
+    problem->box = calloc((size_t)(2 * dim * (1 + problem->is.holes)), sizeof *problem->box);
+    if (!problem->box)
         return pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t j = 0; j < dim; j++) {
-        const double a = p->box[j] = lower ? lower[j] : 0, b = p->box[dim + j] = upper ? upper[j] : 1;
+        const double a = problem->box[j] = lower ? lower[j] : 0, b = problem->box[dim + j] = upper ? upper[j] : 1;
         if (!isfinite(a) || !isfinite(b) || !(a < b))
-            return pt_fail(e, PT_FAILED, "%s: the box is empty: along x%lld it goes from %g to %g", p->name, (long long)j + 1, a, b);
+            return pt_fail(e, PT_FAILED, "%s: the box is empty: along x%lld it goes from %g to %g", problem->name, (long long)j + 1, a, b);
     }
-    p->is.lower = p->box;
-    p->is.upper = p->box + dim;
-    const double volume = domain_box_volume(&p->is);
+    problem->is.lower = problem->box;
+    problem->is.upper = problem->box + dim;
+    const double volume = domain_box_volume(&problem->is);
     if (!isnormal(volume))
-        return pt_fail(e, PT_FAILED, "%s: the box's volume is %g in double precision: choose other units of length", p->name, volume);
-    int failed = copy_holes(p, e);
+        return pt_fail(e, PT_FAILED, "%s: the box's volume is %g in double precision: choose other units of length", problem->name, volume);
+    int failed = copy_holes(problem, e);
     if (!failed)
-        failed = copy_faces(p, e);
+        failed = copy_faces(problem, e);
     if (!failed)
-        failed = check_kind(p, e);
+        failed = check_kind(problem, e);
     if (failed)
         return failed;
-    if (domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) && !(p->is.penalty > 0 && p->is.penalty < 1e30))
-        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", p->name,
-                       p->is.penalty);
+    if (domain_has_boundary(&problem->is, PT_RITZ_DIRICHLET) && !(problem->is.penalty > 0 && problem->is.penalty < 1e30))
+        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", problem->name,
+                       problem->is.penalty);
     return 0;
 }
 
-static int built_in_open(const struct built_in *b, int64_t dim, problem *p, pt_error *e)
+static int built_in_open(const struct built_in *b, int64_t dim, problem *problem, pt_error *e)
 {
-    snprintf(p->name, sizeof p->name, "%s", b->name);
-    p->is = b->is;
-    p->is.concurrent = true;
-    p->is.dim = dim ? dim : b->dim;
-    p->energy = b->energy_a_dim * (double)p->is.dim;
-    return problem_finish(p, NULL, NULL, e);
+    snprintf(problem->name, sizeof problem->name, "%s", b->name);
+    problem->is = b->is;
+    problem->is.concurrent = true;
+    problem->is.dim = dim ? dim : b->dim;
+    problem->energy = b->energy_a_dim * (double)problem->is.dim;
+    return problem_finish(problem, NULL, NULL, e);
 }
 
 static int unknown(const char *name, pt_error *e)
@@ -271,76 +274,77 @@ static json_t *side_json(const double *side, int64_t dim)
 const char *const problem_keys[PROBLEM_EXPRESSIONS] = {"f", "V", "g", "r", "a", "G", "dG", "exact"};
 const char *const problem_boundaries[] = {"neumann", "dirichlet", "robin", "hard"};
 
-static json_t *faces_json(const problem *p)
+static json_t *faces_json(const problem *problem)
 {
     json_t *all = json_array();
-    for (int64_t k = 0; k < domain_faces(&p->is); k++)
-        json_array_append_new(all, json_string(problem_boundaries[p->is.faces[k]]));
+    for (int64_t k = 0; k < domain_faces(&problem->is); k++)
+        json_array_append_new(all, json_string(problem_boundaries[problem->is.faces[k]]));
     return all;
 }
 
-static json_t *holes_json(const problem *p)
+static json_t *holes_json(const problem *problem)
 {
     json_t *all = json_array();
-    for (int64_t h = 0; h < p->is.holes; h++)
-        json_array_append_new(all, json_pack("{s:o,s:o}", "lower", side_json(p->is.hole_lower + h * p->is.dim, p->is.dim), "upper",
-                                             side_json(p->is.hole_upper + h * p->is.dim, p->is.dim)));
+    for (int64_t h = 0; h < problem->is.holes; h++)
+        json_array_append_new(all, json_pack("{s:o,s:o}", "lower", side_json(problem->is.hole_lower + h * problem->is.dim, problem->is.dim),
+                                             "upper", side_json(problem->is.hole_upper + h * problem->is.dim, problem->is.dim)));
     return all;
 }
 
-json_t *problem_json(const problem *p)
+json_t *problem_json(const problem *problem)
 {
     static const char *const equations[] = {"poisson", "schroedinger", "eigenvalue"};
     json_t *o = json_object();
-    const bool from_file = p->is.arg == p->expressions;
+    const bool from_file = problem->is.arg == problem->expressions;
     if (!from_file)
-        json_object_set_new(o, "problem", json_string(p->name));
+        json_object_set_new(o, "problem", json_string(problem->name));
     for (int i = 0; i < BUILT_INS; i++)
-        if (!from_file && !strcmp(p->name, built_ins[i].name))
+        if (!from_file && !strcmp(problem->name, built_ins[i].name))
             return o;
-    json_object_set_new(o, "equation", json_string(equations[p->is.equation]));
-    json_object_set_new(o, "boundary", json_string(problem_boundaries[p->is.boundary]));
-    json_object_set_new(o, "penalty", json_real(p->is.penalty));
-    json_object_set_new(o, "lower", side_json(p->is.lower, p->is.dim));
-    json_object_set_new(o, "upper", side_json(p->is.upper, p->is.dim));
+    json_object_set_new(o, "equation", json_string(equations[problem->is.equation]));
+    json_object_set_new(o, "boundary", json_string(problem_boundaries[problem->is.boundary]));
+    json_object_set_new(o, "penalty", json_real(problem->is.penalty));
+    json_object_set_new(o, "lower", side_json(problem->is.lower, problem->is.dim));
+    json_object_set_new(o, "upper", side_json(problem->is.upper, problem->is.dim));
     for (int i = 0; from_file && i < EXPRESSION_EXACT; i++) /* no bit depends on exact */
-        if (p->expressions[i] || i <= EXPRESSION_G)
-            json_object_set_new(o, problem_keys[i], p->expressions[i] ? json_string(expression_text(p->expressions[i])) : json_null());
-    if (p->is.faces)
-        json_object_set_new(o, "faces", faces_json(p));
-    if (p->is.holes)
-        json_object_set_new(o, "holes", holes_json(p));
+        if (problem->expressions[i] || i <= EXPRESSION_G)
+            json_object_set_new(o, problem_keys[i],
+                                problem->expressions[i] ? json_string(expression_text(problem->expressions[i])) : json_null());
+    if (problem->is.faces)
+        json_object_set_new(o, "faces", faces_json(problem));
+    if (problem->is.holes)
+        json_object_set_new(o, "holes", holes_json(problem));
     return o;
 }
 
-json_t *problem_definition(const problem *p)
+json_t *problem_definition(const problem *problem)
 {
-    if (p->is.arg != p->expressions)
+    if (problem->is.arg != problem->expressions)
         return NULL;
-    json_t *o = problem_json(p), *faces = json_object();
-    json_object_set_new(o, "dim", json_integer(p->is.dim));
-    for (int64_t k = 0; p->is.faces && k < domain_faces(&p->is); k++) {
+    json_t *o = problem_json(problem), *faces = json_object();
+    json_object_set_new(o, "dim", json_integer(problem->is.dim));
+    for (int64_t k = 0; problem->is.faces && k < domain_faces(&problem->is); k++) {
         char number[24];
-        snprintf(number, sizeof number, "%.0f", domain_face_of(&p->is, k).number);
-        json_object_set_new(faces, number, json_string(problem_boundaries[p->is.faces[k]]));
+        snprintf(number, sizeof number, "%.0f", domain_face_of(&problem->is, k).number);
+        json_object_set_new(faces, number, json_string(problem_boundaries[problem->is.faces[k]]));
     }
     json_object_set(o, "faces", faces);
     json_decref(faces);
-    if (!domain_has_boundary(&p->is, PT_RITZ_DIRICHLET))
+    if (!domain_has_boundary(&problem->is, PT_RITZ_DIRICHLET))
         json_object_del(o, "penalty");
-    if (p->expressions[EXPRESSION_EXACT])
-        json_object_set_new(o, "exact", json_string(expression_text(p->expressions[EXPRESSION_EXACT])));
-    if (isfinite(p->energy))
-        json_object_set_new(o, "energy", json_real(p->energy));
+    if (problem->expressions[EXPRESSION_EXACT])
+        json_object_set_new(o, "exact", json_string(expression_text(problem->expressions[EXPRESSION_EXACT])));
+    if (isfinite(problem->energy))
+        json_object_set_new(o, "energy", json_real(problem->energy));
     return o;
 }
 
-int problem_share(problem *p, int threads, pt_error *e)
+int problem_share(problem *problem, int threads, pt_error *e)
 {
     int failed = 0;
     for (int i = 0; i < PROBLEM_EXPRESSIONS && !failed; i++)
-        if (p->expressions[i])
-            failed = expression_share(p->expressions[i], threads, e);
+        if (problem->expressions[i])
+            failed = expression_share(problem->expressions[i], threads, e);
     return failed;
 }
 
@@ -353,87 +357,87 @@ void problem_close(problem *p)
     *p = (problem){0};
 }
 
-bool problem_samples_boundary(const problem *p)
+bool problem_samples_boundary(const problem *problem)
 {
-    for (int64_t k = 0; k < domain_faces(&p->is) && p->residual; k++)
-        if (domain_boundary(&p->is, k) != PT_RITZ_HARD)
+    for (int64_t k = 0; k < domain_faces(&problem->is) && problem->residual; k++)
+        if (domain_boundary(&problem->is, k) != PT_RITZ_HARD)
             return true;
-    return domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) || domain_has_boundary(&p->is, PT_RITZ_ROBIN) ||
-           (p->is.g && domain_has_boundary(&p->is, PT_RITZ_NEUMANN));
+    return domain_has_boundary(&problem->is, PT_RITZ_DIRICHLET) || domain_has_boundary(&problem->is, PT_RITZ_ROBIN) ||
+           (problem->is.g && domain_has_boundary(&problem->is, PT_RITZ_NEUMANN));
 }
 
-bool problem_has_mean(const problem *p)
+bool problem_has_mean(const problem *problem)
 {
-    bool free = p->is.equation == PT_RITZ_POISSON && !p->is.G;
-    for (int64_t k = 0; k < domain_faces(&p->is) && free; k++)
-        free = domain_boundary(&p->is, k) == PT_RITZ_NEUMANN;
+    bool free = problem->is.equation == PT_RITZ_POISSON && !problem->is.G;
+    for (int64_t k = 0; k < domain_faces(&problem->is) && free; k++)
+        free = domain_boundary(&problem->is, k) == PT_RITZ_NEUMANN;
     return free;
 }
 
-bool problem_is_composed(const problem *p) { return p->is.G || domain_has_boundary(&p->is, PT_RITZ_HARD); }
+bool problem_is_composed(const problem *problem) { return problem->is.G || domain_has_boundary(&problem->is, PT_RITZ_HARD); }
 
-void problem_face_values(const problem *p, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out)
+void problem_face_values(const problem *problem, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out)
 {
-    expression *const from = !function || p->is.arg != p->expressions ? NULL
-        : p->expressions[function == p->is.g ? EXPRESSION_G : EXPRESSION_R];
+    expression *const from = !function || problem->is.arg != problem->expressions ? NULL
+        : problem->expressions[function == problem->is.g ? EXPRESSION_G : EXPRESSION_R];
     if (!function)
         memset(out, 0, (size_t)n * sizeof *out);
     else if (!from)
-        function(p->is.arg, n, p->is.dim, x, out);
+        function(problem->is.arg, n, problem->is.dim, x, out);
     for (int64_t i = 0; from && i < n; i++) {
-        const double number = domain_face_of(&p->is, face).number;
-        expression_values(from, 1, p->is.dim, x + i * p->is.dim, &number, out + i);
+        const double number = domain_face_of(&problem->is, face).number;
+        expression_values(from, 1, problem->is.dim, x + i * problem->is.dim, &number, out + i);
     }
 }
 
 /* One-sided, of order 4, towards the middle of the box: near a face the solution may exist on one side alone, as sqrt(x1) does.
  * moved (dim) is scratch. */
-static double inward_difference(const problem *p, pt_ritz_function f, const double *x, int64_t j, double h, double *moved)
+static double inward_difference(const problem *problem, pt_ritz_function f, const double *x, int64_t j, double h, double *moved)
 {
     static const double weights[] = {-25, 48, -36, 16, -3};
-    const double side = x[j] - p->is.lower[j] < p->is.upper[j] - x[j] ? h : -h;
+    const double side = x[j] - problem->is.lower[j] < problem->is.upper[j] - x[j] ? h : -h;
     double sum = 0, at;
-    memcpy(moved, x, (size_t)p->is.dim * sizeof *x);
+    memcpy(moved, x, (size_t)problem->is.dim * sizeof *x);
     for (int k = 0; k < 5; k++) {
         moved[j] = x[j] + k * side;
-        f(p->is.arg, 1, p->is.dim, moved, &at);
+        f(problem->is.arg, 1, problem->is.dim, moved, &at);
         sum += weights[k] * at;
     }
     return sum / (12 * side);
 }
 
-void problem_differences(const problem *p, pt_ritz_function f, const double *x, double *gradient, double *moved)
+void problem_differences(const problem *problem, pt_ritz_function f, const double *x, double *gradient, double *moved)
 {
     static const double steps[] = {-2, -1, 1, 2};
-    const int64_t dim = p->is.dim;
+    const int64_t dim = problem->is.dim;
     double at[4];
     for (int64_t j = 0; j < dim; j++) {
-        const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
+        const double h = 1e-3 * (problem->is.upper[j] - problem->is.lower[j]);
         for (int k = 0; k < 4; k++) {
             memcpy(moved + k * dim, x, (size_t)dim * sizeof *x);
             moved[k * dim + j] += steps[k] * h;
         }
-        f(p->is.arg, 4, dim, moved, at);
+        f(problem->is.arg, 4, dim, moved, at);
         gradient[j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
         if (!isfinite(gradient[j]))
-            gradient[j] = inward_difference(p, f, x, j, h, moved);
+            gradient[j] = inward_difference(problem, f, x, j, h, moved);
     }
 }
 
-static void exact_differences(const problem *p, int64_t n, const double *x, double *gradient)
+static void exact_differences(const problem *problem, int64_t n, const double *x, double *gradient)
 {
-    const int64_t dim = p->is.dim;
+    const int64_t dim = problem->is.dim;
     double *moved = malloc((size_t)(4 * dim) * sizeof *moved);
     for (int64_t i = 0; moved && i < n; i++)
-        problem_differences(p, p->is.exact, x + i * dim, gradient + i * dim, moved);
+        problem_differences(problem, problem->is.exact, x + i * dim, gradient + i * dim, moved);
     free(moved);
 }
 
-void problem_exact(const problem *p, int64_t n, const double *x, double *u, double *gradient)
+void problem_exact(const problem *problem, int64_t n, const double *x, double *u, double *gradient)
 {
-    p->is.exact(p->is.arg, n, p->is.dim, x, u);
-    if (p->is.exact_gradient)
-        p->is.exact_gradient(p->is.arg, n, p->is.dim, x, gradient);
+    problem->is.exact(problem->is.arg, n, problem->is.dim, x, u);
+    if (problem->is.exact_gradient)
+        problem->is.exact_gradient(problem->is.arg, n, problem->is.dim, x, gradient);
     else
-        exact_differences(p, n, x, gradient);
+        exact_differences(problem, n, x, gradient);
 }

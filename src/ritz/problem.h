@@ -22,42 +22,42 @@ typedef struct problem {
     expression *expressions[PROBLEM_EXPRESSIONS]; /* of a file */
 } problem;
 
-int problem_open(const pt_ritz_options *o, problem *p, pt_error *e);
-int problem_file_open(const char *path, problem *p, pt_error *e);
+int problem_open(const pt_ritz_options *o, problem *problem, pt_error *e);
+int problem_file_open(const char *path, problem *problem, pt_error *e);
 /* The same from text in memory; messages name it `path`. */
-int problem_text_open(const char *path, const char *text, size_t n, problem *p, pt_error *e);
+int problem_text_open(const char *path, const char *text, size_t n, problem *problem, pt_error *e);
 /* Reads a corner of the box: one number for all dimensions, or an array of them. *side stays NULL if the key is absent; free() it. */
-int problem_read_side(const json_source *s, const char *key, double **side, int64_t dim, pt_error *e);
+int problem_read_side(const json_source *src, const char *key, double **side, int64_t dim, pt_error *e);
 /* The problem of a trained network: the built-in one of that name, else one with only the box (NULL: the unit cube). */
-int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *p, pt_error *e);
+int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *problem, pt_error *e);
 /* Prepares expressions for so many threads at a time. */
-int problem_share(problem *p, int threads, pt_error *e);
-void problem_close(problem *p);
+int problem_share(problem *problem, int threads, pt_error *e);
+void problem_close(problem *problem);
 /* Checks dimension, box and penalty, and copies the box; lower, upper NULL: the unit cube. */
-int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e);
+int problem_finish(problem *problem, const double *lower, const double *upper, pt_error *e);
 
 /* What a run's bits depend on: the name of a built-in problem; else equation, boundary, box and, from a file, its expressions, wherever the
  * file lies. The caller owns it. */
-json_t *problem_json(const problem *p);
+json_t *problem_json(const problem *problem);
 
 extern const char *const problem_keys[PROBLEM_EXPRESSIONS], *const problem_boundaries[];
 
 /* What a problem file has to say to be this problem; NULL: it is not from a file. The caller owns it. */
-json_t *problem_definition(const problem *p);
+json_t *problem_definition(const problem *problem);
 /* A problem from such an object. */
-int problem_object_open(const json_source *s, problem *p, pt_error *e);
+int problem_object_open(const json_source *src, problem *problem, pt_error *e);
 
-bool problem_samples_boundary(const problem *p);
+bool problem_samples_boundary(const problem *problem);
 /* Whether the energy is not quadratic in the network's values and gradients at a point: u is not the network itself, or there is a G. */
-bool problem_is_composed(const problem *p);
+bool problem_is_composed(const problem *problem);
 /* g, or r, at points of a face; 0 without the function. */
-void problem_face_values(const problem *p, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out);
+void problem_face_values(const problem *problem, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out);
 /* The gradient (dim) of f at x by central differences of order 4, with steps of a thousandth of the box: for sin(k x) on the unit cube the
  * error is about 3e-14 k^5. Where f is not defined beside x, one-sided. moved: 4 dim numbers of scratch. */
-void problem_differences(const problem *p, pt_ritz_function f, const double *x, double *gradient, double *moved);
+void problem_differences(const problem *problem, pt_ritz_function f, const double *x, double *gradient, double *moved);
 /* Whether the energy has the term (int u)^2 / 2. */
-bool problem_has_mean(const problem *p);
+bool problem_has_mean(const problem *problem);
 /* The exact solution and its gradient (n, dim), which is computed by differences if there is no function for it. */
-void problem_exact(const problem *p, int64_t n, const double *x, double *u, double *gradient);
+void problem_exact(const problem *problem, int64_t n, const double *x, double *u, double *gradient);
 
 #endif

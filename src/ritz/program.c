@@ -51,11 +51,11 @@ bool ritz_has_program(const ritz_space *s, ritz_program p)
     }
 }
 
-void ritz_program_layout(const ritz_space *s, const plan *p, ritz_program what, ritz_layout *out)
+void ritz_program_layout(const ritz_space *s, const plan *plan, ritz_program what, ritz_layout *out)
 {
     bool kept[RITZ_STAGES];
     for (int g = 0; g < s->net->groups_n; g++)
-        kept[g] = p->blocks[g].level == SAVE_ALL;
+        kept[g] = plan->blocks[g].level == SAVE_ALL;
     if (s->net->jets && what == RITZ_TURN)
         ritz_layout_jets(out, s->net, s->unit_rows, kept);
     else
@@ -270,27 +270,27 @@ static int make_caches(program *p)
 }
 
 /* RITZ_POINTS, and RITZ_MEAN when it only evaluates, take one unit at a time. */
-static int visit_of(const ritz_space *s, const plan *p, ritz_program what)
+static int visit_of(const ritz_space *s, const plan *plan, ritz_program what)
 {
-    return what == RITZ_POINTS || (what == RITZ_MEAN && !s->has_mean) ? 1 : p->visit;
+    return what == RITZ_POINTS || (what == RITZ_MEAN && !s->has_mean) ? 1 : plan->visit;
 }
 
-static int program_init(program *p, const ritz_space *space, const plan *plan, ritz_program what, schedule *s, pt_error *e)
+static int program_init(program *p, const ritz_space *space, const plan *plan, ritz_program what, schedule *sched, pt_error *e)
 {
     *p = (program){.space = space, .plan = plan, .turns = what == RITZ_TURN || what == RITZ_FACES, .groups = space->net->groups_n,
                    .visit = visit_of(space, plan, what), .in = {.plan = plan, .host_tier = space->host_tier}};
     memset(p->own, -1, sizeof p->own);
     memset(p->stream, -1, sizeof p->stream);
     ritz_program_layout(space, plan, what, &p->layout);
-    *s = (schedule){.kind = p->turns ? SCHEDULE_STEP : what == RITZ_UPDATE ? SCHEDULE_DRAIN : SCHEDULE_EVAL, .micro_n = p->visit,
+    *sched = (schedule){.kind = p->turns ? SCHEDULE_STEP : what == RITZ_UPDATE ? SCHEDULE_DRAIN : SCHEDULE_EVAL, .micro_n = p->visit,
                     .micro_units = 1};
-    p->b = (builder){.in = &p->in, .s = s, .e = e, .objects_n = 3 * space->chunks_n + p->groups * p->visit};
+    p->b = (builder){.in = &p->in, .s = sched, .e = e, .objects_n = 3 * space->chunks_n + p->groups * p->visit};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
     if (!p->b.objects || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     for (int c = 0; c < space->chunks_n; c++)
         make_chunk(p, c);
-    s->placements_n = s->buffers_n;
+    sched->placements_n = sched->buffers_n;
     for (int g = 0; g < p->groups; g++)
         make_saved(p, what, g);
     builder_start(&p->b);
@@ -302,11 +302,11 @@ static void program_close(program *p)
     builder_close(&p->b);
 }
 
-int ritz_schedule_place(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e)
+int ritz_schedule_place(const ritz_space *s, const plan *plan, ritz_program what, schedule *out, pt_error *e)
 {
     program x;
     *out = (schedule){0};
-    int failed = program_init(&x, s, p, what, out, e);
+    int failed = program_init(&x, s, plan, what, out, e);
     if (!failed) {
         x.b.recording = true;
         run_program(&x, what);
@@ -325,9 +325,9 @@ int ritz_schedule_place(const ritz_space *s, const plan *p, ritz_program what, s
     return failed;
 }
 
-int ritz_schedule_build(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e)
+int ritz_schedule_build(const ritz_space *s, const plan *plan, ritz_program what, schedule *out, pt_error *e)
 {
-    int failed = ritz_schedule_place(s, p, what, out, e);
+    int failed = ritz_schedule_place(s, plan, what, out, e);
     if (!failed && (failed = schedule_link(out, e)))
         schedule_free(out);
     return failed;

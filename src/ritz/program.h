@@ -53,12 +53,12 @@ bool ritz_has_program(const ritz_space *s, ritz_program p);
 uint64_t ritz_slab_bytes(const ritz_space *s, int chunk);
 
 /* Layout of a program's units: as the plan says; RITZ_MEAN saves nothing. */
-void ritz_program_layout(const ritz_space *s, const plan *p, ritz_program what, ritz_layout *out);
+void ritz_program_layout(const ritz_space *s, const plan *plan, ritz_program what, ritz_layout *out);
 /* A plan with everything on the device and saved, one unit at a time. Free it with plan_free. */
 int ritz_plan_init(const ritz_space *s, plan *out, pt_error *e);
 /* The schedule with addresses and all waits. */
-int ritz_schedule_build(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e);
+int ritz_schedule_build(const ritz_space *s, const plan *plan, ritz_program what, schedule *out, pt_error *e);
 /* The schedule with addresses but without waits, which is enough to know its bytes. */
-int ritz_schedule_place(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e);
+int ritz_schedule_place(const ritz_space *s, const plan *plan, ritz_program what, schedule *out, pt_error *e);
 
 #endif

@@ -21,14 +21,14 @@ static void put(const residual_loss *l, int64_t i, double value)
 typedef struct solution { double u, laplacian, by_u, by_laplacian, *gradient, *by_gradient; } solution;
 
 /* d2G/du2 */
-static double curve_of(const problem *p, const double *x, double u)
+static double curve_of(const problem *problem, const double *x, double u)
 {
     const double h = 1e-3 * (1 + fabs(u));
     static const double steps[] = {-2, -1, 1, 2};
     double at[4], value;
     for (int k = 0; k < 4; k++) {
         const double moved = u + steps[k] * h;
-        p->is.G(p->is.arg, 1, p->is.dim, x, &moved, &value, &at[k]);
+        problem->is.G(problem->is.arg, 1, problem->is.dim, x, &moved, &value, &at[k]);
     }
     return (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
 }
@@ -36,22 +36,22 @@ static double curve_of(const problem *p, const double *x, double u)
 /* of_a, the gradient of a, is scratch, and 4 dim numbers behind it. */
 static double inside(const residual_loss *l, const double *t, const double *x, solution *s, double *of_a)
 {
-    const problem *p = l->problem;
+    const problem *problem = l->problem;
     const double w = l->weight, a = t[0] / w;
     double r = -a * s->laplacian + (t[1] * s->u - t[2]) / w, curve = t[1] / w, value, slope;
-    if (p->is.a)
-        problem_differences(p, p->is.a, x, of_a, of_a + p->is.dim);
-    for (int64_t j = 0; j < p->is.dim && p->is.a; j++)
+    if (problem->is.a)
+        problem_differences(problem, problem->is.a, x, of_a, of_a + problem->is.dim);
+    for (int64_t j = 0; j < problem->is.dim && problem->is.a; j++)
         r -= of_a[j] * s->gradient[j];
-    if (p->is.G) {
-        p->is.G(p->is.arg, 1, p->is.dim, x, &s->u, &value, &slope);
+    if (problem->is.G) {
+        problem->is.G(problem->is.arg, 1, problem->is.dim, x, &s->u, &value, &slope);
         r += slope;
-        curve += curve_of(p, x, s->u);
+        curve += curve_of(problem, x, s->u);
     }
     s->by_u = 2 * w * r * curve + t[4];
     s->by_laplacian = -2 * w * r * a;
-    for (int64_t j = 0; j < p->is.dim; j++)
-        s->by_gradient[j] = p->is.a ? -2 * w * r * of_a[j] : 0;
+    for (int64_t j = 0; j < problem->is.dim; j++)
+        s->by_gradient[j] = problem->is.a ? -2 * w * r * of_a[j] : 0;
     return w * r * r;
 }
 

@@ -41,21 +41,21 @@ int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_
 }
 
 /* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal, which pass through the room of a unit. */
-static int slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
+static int slice(pt_ritz *ritz, int n, double *x, double *u, double *exact, pt_error *e)
 {
-    const int64_t dim = r->net.dim;
-    const double *lower = r->problem.is.lower, *upper = r->problem.is.upper;
+    const int64_t dim = ritz->net.dim;
+    const double *lower = ritz->problem.is.lower, *upper = ritz->problem.is.upper;
     int failed = 0;
     for (int first = 0, rows; first < n && !failed; first += rows) {
-        rows = n - first < r->unit_rows ? n - first : (int)r->unit_rows;
+        rows = n - first < ritz->unit_rows ? n - first : (int)ritz->unit_rows;
         for (int i = 0; i < rows; i++) {
             for (int64_t j = 0; j < dim; j++)
-                r->x[i * dim + j] = lower[j] + (upper[j] - lower[j]) * (first + i) / (n - 1);
-            x[first + i] = r->x[i * dim];
+                ritz->x[i * dim + j] = lower[j] + (upper[j] - lower[j]) * (first + i) / (n - 1);
+            x[first + i] = ritz->x[i * dim];
         }
-        failed = pt_ritz_evaluate(r, rows, r->x, u + first, NULL, e);
+        failed = pt_ritz_evaluate(ritz, rows, ritz->x, u + first, NULL, e);
         if (!failed && exact)
-            failed = pt_ritz_exact(r, rows, r->x, exact + first, NULL, e);
+            failed = pt_ritz_exact(ritz, rows, ritz->x, exact + first, NULL, e);
     }
     return failed;
 }
@@ -117,26 +117,26 @@ static void write_energy(FILE *out, const char *folder)
 static pt_ritz *load_network(const char *folder, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    pt_ritz *r = NULL;
+    pt_ritz *ritz = NULL;
     if (!path_join(path, folder, "config.json", NULL) && path_exists(path))
-        pt_ritz_load(folder, 0, &r, e);
-    return r;
+        pt_ritz_load(folder, 0, &ritz, e);
+    return ritz;
 }
 
 /* note (may be NULL): what the page lacks. */
-static char *text_of(pt_ritz *r, const char *folder, const char *note)
+static char *text_of(pt_ritz *ritz, const char *folder, const char *note)
 {
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return NULL;
-    if (r)
-        fprintf(out, "<p>%lld dimensions, %lld parameters, %s</p>\n", (long long)r->net.dim, (long long)r->net.params,
-                r->net.type == PT_F64 ? "fp64" : "fp32");
-    if (r && r->inside)
-        fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(r->o.n + r->boundary_n), points_names[r->o.points]);
-    if (r && ritz_maps_write(r, out, NULL))
+    if (ritz)
+        fprintf(out, "<p>%lld dimensions, %lld parameters, %s</p>\n", (long long)ritz->net.dim, (long long)ritz->net.params,
+                ritz->net.type == PT_F64 ? "fp64" : "fp32");
+    if (ritz && ritz->inside)
+        fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(ritz->o.n + ritz->boundary_n), points_names[ritz->o.points]);
+    if (ritz && ritz_maps_write(ritz, out, NULL))
         fputs("<p>The page lacks the maps.</p>\n", out);
     write_energy(out, folder);
     write_memory(out, folder);
@@ -150,7 +150,7 @@ static char *text_of(pt_ritz *r, const char *folder, const char *note)
 }
 
 /* r NULL: there is no network. */
-static int write_run(pt_ritz *r, const char *folder, const char *note, const char *file, pt_error *e)
+static int write_run(pt_ritz *ritz, const char *folder, const char *note, const char *file, pt_error *e)
 {
     enum { SLICE = 129, KEYS = 6, FIGURES = 5 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
@@ -158,7 +158,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
     const char *const keys[KEYS] = {ritz_loss_key(folder), "l2_error", "h1_error", "step_s", "predicted_step_s", "estimated_energy"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
     ritz_figure figures[FIGURES];
-    char *text = text_of(r, folder, note);
+    char *text = text_of(ritz, folder, note);
     for (int i = 0; i < KEYS && !failed; i++) {
         n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
         failed = n[i] < 0 ? n[i] : 0;
@@ -166,8 +166,8 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
     }
     if (!failed && !text)
         failed = pt_fail(e, PT_FAILED, "out of memory");
-    if (!failed && r)
-        failed = slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
+    if (!failed && ritz)
+        failed = slice(ritz, SLICE, x, u, ritz->problem.is.exact ? exact : NULL, e);
     if (!failed) {
         static const char *const names[KEYS] = {"of the step", "L2", "H1", "measured", "predicted", "other points"};
         ritz_curve curves[KEYS];
@@ -181,11 +181,11 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
         if (n[1])
             figures[figures_n++] = (ritz_figure){ritz_has_metrics(folder, "absolute_errors") ? "errors" : "relative errors", "step", false,
                                                  true, 2, {curves[1], curves[2]}};
-        if (r)
-            figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
+        if (ritz)
+            figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, ritz->problem.is.exact ? 2 : 1,
                                                  {{"u", SLICE, x, u, NULL}, {"exact", SLICE, x, exact, NULL}}};
         figures[figures_n++] = (ritz_figure){"time of a step, s", "step", false, false, n[4] ? 2 : 1, {curves[3], curves[4]}};
-        failed = ritz_page_write(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
+        failed = ritz_page_write(file, ritz && ritz->problem.name[0] ? ritz->problem.name : folder, text, figures, figures_n, e);
     }
     for (int i = 0; i < KEYS; i++)
         free(columns[i]);
@@ -193,11 +193,11 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
     return failed;
 }
 
-int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
+int ritz_page_of_run(pt_ritz *ritz, const char *out, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, out, "report.html", e);
-    return failed ? failed : write_run(r, out, NULL, path, e);
+    return failed ? failed : write_run(ritz, out, NULL, path, e);
 }
 
 bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
@@ -207,9 +207,9 @@ bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, ritz_loss
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
 {
     pt_error lack = {0};
-    pt_ritz *r = load_network(folder, &lack);
-    int failed = write_run(r, folder, lack.text, file, e);
-    pt_ritz_close(r);
+    pt_ritz *ritz = load_network(folder, &lack);
+    int failed = write_run(ritz, folder, lack.text, file, e);
+    pt_ritz_close(ritz);
     return failed;
 }
 
@@ -251,7 +251,7 @@ static json_t *memory_json(const char *folder)
 }
 
 /* r NULL: there is no network, for which `lack` has the reason, if there is one. */
-static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack, pt_error *e)
+static char *json_of(const pt_ritz *ritz, const char *folder, const pt_error *lack, pt_error *e)
 {
     static const char *const last[] = {"energy", "residual", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error",
                                        "estimated_energy", "standard_error"};
@@ -263,10 +263,10 @@ static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack,
     put(all, "step_s", median_metric(folder, "step_s"), false);
     put(all, "predicted_step_s", last_of(folder, "predicted_step_s"), false);
     json_object_set_new(all, "memory", memory_json(folder));
-    if (r) {
-        json_object_set_new(all, "problem", json_string(r->problem.name));
-        put(all, "dim", (double)r->net.dim, true);
-        put(all, "parameters", (double)r->net.params, true);
+    if (ritz) {
+        json_object_set_new(all, "problem", json_string(ritz->problem.name));
+        put(all, "dim", (double)ritz->net.dim, true);
+        put(all, "parameters", (double)ritz->net.params, true);
     }
     if (lack->code)
         json_array_append_new(notes, json_string(lack->text));
@@ -278,17 +278,17 @@ static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack,
     return text;
 }
 
-char *ritz_json_of_run(const pt_ritz *r, const char *out, pt_error *e)
+char *ritz_json_of_run(const pt_ritz *ritz, const char *out, pt_error *e)
 {
     const pt_error nothing = {0};
-    return json_of(r, out, &nothing, e);
+    return json_of(ritz, out, &nothing, e);
 }
 
 char *ritz_json_of_folder(const char *folder, pt_error *e)
 {
     pt_error lack = {0};
-    pt_ritz *r = load_network(folder, &lack);
-    char *text = json_of(r, folder, &lack, e);
-    pt_ritz_close(r);
+    pt_ritz *ritz = load_network(folder, &lack);
+    char *text = json_of(ritz, folder, &lack, e);
+    pt_ritz_close(ritz);
     return text;
 }

@@ -26,55 +26,55 @@ struct ritz_runner {
 enum { BUFFERS_PUT_OFF = 1024 };
 typedef struct put_off { int n, buffers[BUFFERS_PUT_OFF]; } put_off; /* buffers of the tasks since the last signal */
 
-static bool lies_over(const schedule *s, int a, int b)
+static bool lies_over(const schedule *sched, int a, int b)
 {
-    const buffer *x = &s->buffers[a], *y = &s->buffers[b];
+    const buffer *x = &sched->buffers[a], *y = &sched->buffers[b];
     return a != b && x->tier == y->tier && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-static bool may_join(const schedule *s, const task *t, const put_off *p)
+static bool may_join(const schedule *sched, const task *t, const put_off *p)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
         for (int k = 0; k < p->n; k++)
-            if (lies_over(s, s->operands[i].buffer, p->buffers[k]))
+            if (lies_over(sched, sched->operands[i].buffer, p->buffers[k]))
                 return false;
     return p->n + t->operands_n <= BUFFERS_PUT_OFF;
 }
 
-static void join(const schedule *s, const task *t, put_off *p)
+static void join(const schedule *sched, const task *t, put_off *p)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n && p->n < BUFFERS_PUT_OFF; i++) {
         int k = 0;
-        while (k < p->n && p->buffers[k] != s->operands[i].buffer)
+        while (k < p->n && p->buffers[k] != sched->operands[i].buffer)
             k++;
-        p->buffers[k] = s->operands[i].buffer;
+        p->buffers[k] = sched->operands[i].buffer;
         p->n += k == p->n;
     }
 }
 
 /* Adds the signals between tasks with overlapping buffers. */
-static void keep_apart(const schedule *s, bool *awaited)
+static void keep_apart(const schedule *sched, bool *awaited)
 {
     put_off p = {0};
-    for (int i = 0, last = -1; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
+    for (int i = 0, last = -1; i < sched->tasks_n; i++) {
+        const task *t = &sched->tasks[i];
         if (t->queue != QUEUE_COMPUTE)
             continue;
-        if (last >= 0 && !may_join(s, t, &p))
+        if (last >= 0 && !may_join(sched, t, &p))
             awaited[last] = true;
         if (last >= 0 && awaited[last])
             p.n = 0;
-        join(s, t, &p);
+        join(sched, t, &p);
         last = i;
     }
 }
 
 /* The tasks whose end is signaled: those that others wait for, and the last one of each queue. */
-static bool find_awaited(const schedule *s, bool **out)
+static bool find_awaited(const schedule *sched, bool **out)
 {
-    bool *awaited = *out = calloc((size_t)s->tasks_n + 1, sizeof *awaited), there[QUEUES] = {false};
-    for (int i = s->tasks_n - 1; awaited && i >= 0; i--) {
-        const task *t = &s->tasks[i];
+    bool *awaited = *out = calloc((size_t)sched->tasks_n + 1, sizeof *awaited), there[QUEUES] = {false};
+    for (int i = sched->tasks_n - 1; awaited && i >= 0; i--) {
+        const task *t = &sched->tasks[i];
         awaited[i] |= !there[t->queue];
         there[t->queue] = true;
         for (int q = 0; q < QUEUES; q++)
@@ -82,7 +82,7 @@ static bool find_awaited(const schedule *s, bool **out)
                 awaited[t->wait[q]] = true;
     }
     if (awaited)
-        keep_apart(s, awaited);
+        keep_apart(sched, awaited);
     return awaited;
 }
 
@@ -147,35 +147,35 @@ uint64_t ritz_runner_peak_bytes(const ritz_runner *x, tier t) { return x->walker
 
 /* ---- tasks ---- */
 
-static char *operand_of(const ritz_runner *x, const schedule *s, const task *t, object_kind kind, int index, int micro)
+static char *operand_of(const ritz_runner *x, const schedule *sched, const task *t, object_kind kind, int index, int micro)
 {
-    return walker_operand(&x->walker, s, t, kind, index, micro);
+    return walker_operand(&x->walker, sched, t, kind, index, micro);
 }
 
 /* The address of a stage in its chunk's weights or gradient sums. */
-static char *stage_at(const ritz_runner *x, const schedule *s, const task *t, object_kind kind, int stage)
+static char *stage_at(const ritz_runner *x, const schedule *sched, const task *t, object_kind kind, int stage)
 {
     const ritz_space *p = x->o.space;
     const int c = p->chunk_of_stage[stage];
-    char *base = operand_of(x, s, t, kind, c, -1);
+    char *base = operand_of(x, sched, t, kind, c, -1);
     return base ? base + (uint64_t)(p->net->stages[stage].weight_at - p->chunks[c].value0) * dtype_bytes(p->net->type) : NULL;
 }
 
 static ritz_unit unit_of(const ritz_runner *x, ritz_program what, const task *t, ritz_slot *slot, int group, bool first)
 {
-    const schedule *s = &x->schedules[what];
+    const schedule *sched = &x->schedules[what];
     const ritz_network *n = x->o.space->net;
     ritz_unit u = {.net = n, .layout = &x->layouts[what], .queue = x->walker.queues[QUEUE_COMPUTE], .group = group, .rows = slot->rows,
                    .composed = slot->composed.problem ? &slot->composed : NULL, .residual = &slot->residual,
                    .calls = slot->calls, .flat = what == RITZ_FACES, .first = first && t->first};
     for (int k = 0; k < 2; k++)
-        u.set[k] = operand_of(x, s, t, OBJECT_SAVED, group + k, t->micro);
-    u.own = operand_of(x, s, t, OBJECT_BATCH, -1, t->micro);
-    u.stream = operand_of(x, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
-    u.work = operand_of(x, s, t, OBJECT_WORKSPACE, -1, -1);
+        u.set[k] = operand_of(x, sched, t, OBJECT_SAVED, group + k, t->micro);
+    u.own = operand_of(x, sched, t, OBJECT_BATCH, -1, t->micro);
+    u.stream = operand_of(x, sched, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
+    u.work = operand_of(x, sched, t, OBJECT_WORKSPACE, -1, -1);
     for (int k = 0; k < n->group0[group + 1] - n->group0[group]; k++) {
-        u.weights[k] = stage_at(x, s, t, OBJECT_WEIGHTS, n->group0[group] + k);
-        u.sums[k] = stage_at(x, s, t, OBJECT_GRADIENT, n->group0[group] + k);
+        u.weights[k] = stage_at(x, sched, t, OBJECT_WEIGHTS, n->group0[group] + k);
+        u.sums[k] = stage_at(x, sched, t, OBJECT_GRADIENT, n->group0[group] + k);
     }
     return u;
 }
@@ -225,15 +225,15 @@ static void run_output(const ritz_unit *u, const ritz_slot *slot)
     ritz_rows_end(u);
 }
 
-static void run_update(const ritz_runner *x, const schedule *s, const task *t, queue *q)
+static void run_update(const ritz_runner *x, const schedule *sched, const task *t, queue *q)
 {
     const ritz_space *p = x->o.space;
     const adamw_rates *u = &x->update;
-    char *states = operand_of(x, s, t, OBJECT_STATES, t->chunk, -1);
+    char *states = operand_of(x, sched, t, OBJECT_STATES, t->chunk, -1);
     queue_submit(q, &(op){OP_ADAMW, .adamw = {
-        .type = p->net->type, .n = p->chunks[t->chunk].values, .hi = operand_of(x, s, t, OBJECT_WEIGHTS, t->chunk, -1),
+        .type = p->net->type, .n = p->chunks[t->chunk].values, .hi = operand_of(x, sched, t, OBJECT_WEIGHTS, t->chunk, -1),
         .m = (float *)states, .v = (float *)(states + ritz_slab_bytes(p, t->chunk)),
-        .g = operand_of(x, s, t, OBJECT_GRADIENT, t->chunk, -1), .grad_scale = 1, .decay = (float)u->decay, .beta1 = (float)u->beta1,
+        .g = operand_of(x, sched, t, OBJECT_GRADIENT, t->chunk, -1), .grad_scale = 1, .decay = (float)u->decay, .beta1 = (float)u->beta1,
         .beta2 = (float)u->beta2, .eps = (float)u->eps, .step_size = (float)u->step_size, .sqrt_correction2 = (float)u->sqrt_correction2,
         .rates = *u}});
 }
@@ -267,14 +267,14 @@ static void run_unit(const program_run *p, const task *t)
     }
 }
 
-static void run_task(void *arg, const schedule *s, const task *t, queue *q)
+static void run_task(void *arg, const schedule *sched, const task *t, queue *q)
 {
     const program_run *p = arg;
     if (t->micro >= p->n) /* the last units of a step need not fill a visit */
         return;
     switch (t->kind) {
-    case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(&p->runner->walker, s, t, q); break;
-    case TASK_UPDATE: run_update(p->runner, s, t, q); break;
+    case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(&p->runner->walker, sched, t, q); break;
+    case TASK_UPDATE: run_update(p->runner, sched, t, q); break;
     default: run_unit(p, t); break;
     }
 }

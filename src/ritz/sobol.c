@@ -47,19 +47,19 @@ static void read_dimensions(int64_t dim, uint64_t *columns)
 /* ---- scrambling ---- */
 
 /* Digit i of the result is the sum (mod 2) of digit i and of a random choice of the digits before it. */
-static void scramble_matrix(const points *p, int64_t j)
+static void scramble_matrix(const points *points, int64_t j)
 {
     uint64_t column[POINT_BITS]; /* what digit i adds: itself, and random digits below it */
     for (int i = 0; i < POINT_BITS; i++) {
         const uint64_t unit = UINT64_C(1) << (POINT_BITS - 1 - i);
-        column[i] = unit | (draw_bits(p, DRAW_MATRIX, (uint32_t)j, (uint64_t)i) & (unit - 1));
+        column[i] = unit | (draw_bits(points, DRAW_MATRIX, (uint32_t)j, (uint64_t)i) & (unit - 1));
     }
     for (int k = 0; k < SOBOL_COLUMNS; k++) {
-        uint64_t sum = 0, v = p->columns[j * SOBOL_COLUMNS + k];
+        uint64_t sum = 0, v = points->columns[j * SOBOL_COLUMNS + k];
         for (int i = 0; i < POINT_BITS; i++)
             if (v >> (POINT_BITS - 1 - i) & 1)
                 sum ^= column[i];
-        p->scrambled[j * SOBOL_COLUMNS + k] = sum;
+        points->scrambled[j * SOBOL_COLUMNS + k] = sum;
     }
 }
 
@@ -92,30 +92,30 @@ INLINE uint64_t flips_of(uint64_t first, uint64_t last, uint64_t digits, int lev
 
 static uint32_t purpose_of(int level) { return DRAW_FLIPS + ((uint32_t)level << 8); }
 
-static void make_nodes(const points *p, int64_t j, sobol_node *nodes)
+static void make_nodes(const points *points, int64_t j, sobol_node *nodes)
 {
-    const int levels = p->depth < LEVELS ? p->depth : LEVELS;
+    const int levels = points->depth < LEVELS ? points->depth : LEVELS;
     uint32_t root[4], w[4][NODES];
-    rng_words(p->key, purpose_of(0), (uint32_t)j, 0, root);
-    if (p->depth > LEVELS)
-        rng_words_run(p->key, purpose_of(LEVELS), (uint32_t)j, 0, NODES, w[0], w[1], w[2], w[3]);
+    rng_words(points->key, purpose_of(0), (uint32_t)j, 0, root);
+    if (points->depth > LEVELS)
+        rng_words_run(points->key, purpose_of(LEVELS), (uint32_t)j, 0, NODES, w[0], w[1], w[2], w[3]);
     for (int k = 0; k < NODES; k++) {
         const uint64_t digits = (uint64_t)k >> (LEVELS - levels);
         nodes[k].flips = flips_of(first_coins(root[0], root[1]), last_coins(root[1], root[2], root[3]), digits, levels)
                          << (POINT_BITS - levels);
-        if (p->depth <= LEVELS)
+        if (points->depth <= LEVELS)
             continue;
         nodes[k].first = first_coins(w[0][k], w[1][k]);
         nodes[k].last = last_coins(w[1][k], w[2][k], w[3][k]);
     }
 }
 
-void sobol_draw(points *p)
+void sobol_draw(points *points)
 {
-    for (int64_t j = 0; j < p->dim && p->how == RANDOMIZE_LMS; j++)
-        scramble_matrix(p, j);
-    for (int64_t j = 0; j < p->dim && p->how == RANDOMIZE_OWEN; j++)
-        make_nodes(p, j, p->nodes + j * NODES);
+    for (int64_t j = 0; j < points->dim && points->how == RANDOMIZE_LMS; j++)
+        scramble_matrix(points, j);
+    for (int64_t j = 0; j < points->dim && points->how == RANDOMIZE_OWEN; j++)
+        make_nodes(points, j, points->nodes + j * NODES);
 }
 
 /* Points of one dimension, in the making: their digits, flips, and coins. */
@@ -148,34 +148,34 @@ INLINE void flip(run *r, int level, int depth)
 }
 
 /* Random words for the digits of each point above `level`. */
-INLINE void draw_words(const points *p, uint32_t purpose, int64_t j, int level, run *r)
+INLINE void draw_words(const points *points, uint32_t purpose, int64_t j, int level, run *r)
 {
     for (int i = 0; i < r->n; i++)
         r->index[i] = r->bits[i] >> (POINT_BITS - level);
-    rng_words_at(p->key, purpose, (uint32_t)j, r->index, r->n, r->w[0], r->w[1], r->w[2], r->w[3]);
+    rng_words_at(points->key, purpose, (uint32_t)j, r->index, r->n, r->w[0], r->w[1], r->w[2], r->w[3]);
 }
 
-INLINE void scramble_nested(const points *p, int64_t j, run *r)
+INLINE void scramble_nested(const points *points, int64_t j, run *r)
 {
-    const uint64_t below = (UINT64_C(1) << (POINT_BITS - p->depth)) - 1;
-    const sobol_node *nodes = p->nodes + j * NODES;
+    const uint64_t below = (UINT64_C(1) << (POINT_BITS - points->depth)) - 1;
+    const sobol_node *nodes = points->nodes + j * NODES;
     for (int i = 0; i < r->n; i++) {
         const sobol_node *node = &nodes[r->bits[i] >> (POINT_BITS - LEVELS)];
         r->flips[i] = node->flips;
         r->first[i] = node->first;
         r->last[i] = node->last;
     }
-    if (p->depth > LEVELS)
-        flip(r, LEVELS, p->depth);
-    for (int level = 2 * LEVELS; level < p->depth; level += LEVELS) {
-        draw_words(p, purpose_of(level), j, level, r);
+    if (points->depth > LEVELS)
+        flip(r, LEVELS, points->depth);
+    for (int level = 2 * LEVELS; level < points->depth; level += LEVELS) {
+        draw_words(points, purpose_of(level), j, level, r);
         for (int i = 0; i < r->n; i++) {
             r->first[i] = first_coins(r->w[0][i], r->w[1][i]);
             r->last[i] = last_coins(r->w[1][i], r->w[2][i], r->w[3][i]);
         }
-        flip(r, level, p->depth);
+        flip(r, level, points->depth);
     }
-    draw_words(p, DRAW_REST, j, p->depth, r);
+    draw_words(points, DRAW_REST, j, points->depth, r);
     for (int i = 0; i < r->n; i++)
         r->bits[i] ^= r->flips[i] | (((uint64_t)(r->w[0][i] >> 5) << 26 | r->w[1][i] >> 6) & below);
 }
@@ -207,26 +207,29 @@ INLINE void count_up(const uint64_t *columns, uint32_t index, run *r)
     }
 }
 
-INLINE void make_run(const points *p, int64_t j, uint32_t index, run *r)
+INLINE void make_run(const points *points, int64_t j, uint32_t index, run *r)
 {
-    count_up((p->how == RANDOMIZE_LMS ? p->scrambled : p->columns) + j * SOBOL_COLUMNS, index, r);
-    if (p->how == RANDOMIZE_OWEN)
-        scramble_nested(p, j, r);
+    count_up((points->how == RANDOMIZE_LMS ? points->scrambled : points->columns) + j * SOBOL_COLUMNS, index, r);
+    if (points->how == RANDOMIZE_OWEN)
+        scramble_nested(points, j, r);
     for (int i = 0; i < r->n; i++)
-        r->x[i] = to_unit(p->how == RANDOMIZE_OWEN ? r->bits[i] : r->bits[i] ^ p->shift[j]);
+        r->x[i] = to_unit(points->how == RANDOMIZE_OWEN ? r->bits[i] : r->bits[i] ^ points->shift[j]);
 }
 
 typedef void (*make_fn)(const points *p, int64_t j, uint32_t index, run *r);
-static void make_any(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
+static void make_any(const points *points, int64_t j, uint32_t index, run *r) { make_run(points, j, index, r); }
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2"))) static void make_avx2(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
+__attribute__((target("avx2"))) static void make_avx2(const points *points, int64_t j, uint32_t index, run *r)
+{
+    make_run(points, j, index, r);
+}
 
-__attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void make_avx512(const points *p, int64_t j, uint32_t index,
+__attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void make_avx512(const points *points, int64_t j, uint32_t index,
                                                                                             run *r)
 {
-    make_run(p, j, index, r);
+    make_run(points, j, index, r);
 }
 
 static make_fn make_best(void)
@@ -241,33 +244,33 @@ static make_fn make_best(void) { return make_any; }
 
 #endif
 
-void sobol_get(const points *p, int64_t first, int64_t count, double *out)
+void sobol_get(const points *points, int64_t first, int64_t count, double *out)
 {
     const make_fn make = make_best();
     run r;
-    for (int64_t begin = 0; begin < count; begin += r.n, out += r.n * p->dim) {
+    for (int64_t begin = 0; begin < count; begin += r.n, out += r.n * points->dim) {
         r.n = count - begin < RUN ? (int)(count - begin) : RUN;
-        for (int64_t j = 0; j < p->dim; j++) {
-            make(p, j, (uint32_t)(p->begin + (uint64_t)(first + begin)), &r);
+        for (int64_t j = 0; j < points->dim; j++) {
+            make(points, j, (uint32_t)(points->begin + (uint64_t)(first + begin)), &r);
             for (int i = 0; i < r.n; i++)
-                out[i * p->dim + j] = r.x[i];
+                out[i * points->dim + j] = r.x[i];
         }
     }
 }
 
-int sobol_open(points *p, pt_error *e)
+int sobol_open(points *points, pt_error *e)
 {
-    const uint64_t bytes = (uint64_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
+    const uint64_t bytes = (uint64_t)points->dim * SOBOL_COLUMNS * sizeof *points->columns;
     int failed = 0;
-    p->columns = points_take(p, bytes, &failed, e);
-    if (p->how == RANDOMIZE_LMS)
-        p->scrambled = points_take(p, bytes, &failed, e);
-    if (p->how == RANDOMIZE_OWEN)
-        p->nodes = points_take(p, (uint64_t)p->dim * NODES * sizeof *p->nodes, &failed, e);
+    points->columns = points_take(points, bytes, &failed, e);
+    if (points->how == RANDOMIZE_LMS)
+        points->scrambled = points_take(points, bytes, &failed, e);
+    if (points->how == RANDOMIZE_OWEN)
+        points->nodes = points_take(points, (uint64_t)points->dim * NODES * sizeof *points->nodes, &failed, e);
     if (failed)
         return failed;
-    read_dimensions(p->dim, p->columns);
-    while (p->depth < SOBOL_COLUMNS && INT64_C(1) << p->depth < p->n)
-        p->depth++;
+    read_dimensions(points->dim, points->columns);
+    while (points->depth < SOBOL_COLUMNS && INT64_C(1) << points->depth < points->n)
+        points->depth++;
     return 0;
 }

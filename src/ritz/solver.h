@@ -66,60 +66,60 @@ struct pt_ritz {
 };
 
 /* PT_USAGE if a function of protrain_ritz.h cannot be called for r: it is NULL, or only planned; with `training`, it has no points. */
-int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_error *e);
-void ritz_notice(const pt_ritz *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int ritz_check_call(const pt_ritz *ritz, const char *function, bool training, pt_error *e);
+void ritz_notice(const pt_ritz *ritz, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Makes a plan in place of the planner's, for tests. */
 typedef int (*ritz_plan_fn)(void *arg, const ritz_planning *p, plan *out, pt_error *e);
 /* pt_ritz_open with a plan from `given`, unless that is NULL. */
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e);
 /* Opens device, points, plan and runner. training false: only for evaluation, without points and optimizer. */
-int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e);
+int ritz_open_network(pt_ritz *ritz, bool training, ritz_plan_fn given, void *arg, pt_error *e);
 /* Points at a time of which the errors are computed. */
-int64_t ritz_eval_rows(const pt_ritz *r);
+int64_t ritz_eval_rows(const pt_ritz *ritz);
 /* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
-uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
+uint64_t ritz_peak_bytes(const pt_ritz *ritz, tier t);
 /* Points on each face beside n inside, if the caller did not say how many. */
-int64_t ritz_points_a_face(const pt_ritz *r, int64_t n);
+int64_t ritz_points_a_face(const pt_ritz *ritz, int64_t n);
 /* Whether the compute threads make the points inside, instead of the thread that calls. */
-bool ritz_makes_in_threads(const pt_ritz *r);
+bool ritz_makes_in_threads(const pt_ritz *ritz);
 /* ns that one thread takes to make a unit's points, and with `weighed` their terms (ritz_planning). */
 double ritz_time_points(void *run, bool weighed);
 
 /* Errors and energy after a step. */
-int ritz_evaluate(pt_ritz *r, pt_ritz_step_info *s, pt_error *e);
+int ritz_evaluate(pt_ritz *ritz, pt_ritz_step_info *s, pt_error *e);
 /* Bytes that pt_ritz_polish takes. */
-uint64_t ritz_polish_bytes(const pt_ritz *r);
+uint64_t ritz_polish_bytes(const pt_ritz *ritz);
 
 /* ---- integrate.c ---- */
 
 /* Points as the network's input (rows, net.input), which has zeros behind the coordinates. */
-void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to);
+void ritz_put_x(const pt_ritz *ritz, const double *x, int64_t rows, char *to);
 /* Number i of an array of the network's type. */
-double ritz_value(const pt_ritz *r, const char *base, int64_t i);
+double ritz_value(const pt_ritz *ritz, const char *base, int64_t i);
 /* The energy on the points of a draw; its gradient is then in the chunks' sums. */
-int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e);
+int ritz_integrate(pt_ritz *ritz, uint64_t draw, double *energy, pt_error *e);
 /* The largest magnitude of f and V at the points of the current draw. */
-double ritz_largest_value(pt_ritz *r);
+double ritz_largest_value(pt_ritz *ritz);
 /* Reads the gradient, net.params values, after ritz_integrate. */
-int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e);
-/* ritz_runner_move between a slab and r->staging. */
-int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_error *e);
+int ritz_read_gradient(pt_ritz *ritz, double *gradient, pt_error *e);
+/* ritz_runner_move between a slab and ritz->staging. */
+int ritz_slab(pt_ritz *ritz, object_kind kind, int slab, int chunk, bool out, pt_error *e);
 
 /* ---- tensors.c, checkpoint.c, metrics.c ---- */
 
-int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e);
-int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e);
+int ritz_write_network(pt_ritz *ritz, const char *folder, pt_error *e);
+int ritz_read_network(pt_ritz *ritz, const char *folder, pt_error *e);
 /* Takes the weights of the network in the folder of a run, which must have the same shape. */
-int ritz_init(pt_ritz *r, const char *folder, pt_error *e);
-int ritz_write_states(pt_ritz *r, const char *folder, pt_error *e);
-int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
+int ritz_init(pt_ritz *ritz, const char *folder, pt_error *e);
+int ritz_write_states(pt_ritz *ritz, const char *folder, pt_error *e);
+int ritz_read_states(pt_ritz *ritz, const char *folder, pt_error *e);
 /* Loads the newest checkpoint in out, if there is one. */
-int ritz_resume(pt_ritz *r, pt_error *e);
-bool ritz_has_checkpoint(const pt_ritz *r);
+int ritz_resume(pt_ritz *ritz, pt_error *e);
+bool ritz_has_checkpoint(const pt_ritz *ritz);
 /* Points a step and steps of the run that wrote the newest checkpoint in the folder; negative if it cannot be read. */
 int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps);
-int ritz_metrics_open(pt_ritz *r, pt_error *e);
-int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);
+int ritz_metrics_open(pt_ritz *ritz, pt_error *e);
+int ritz_metrics_write(pt_ritz *ritz, const pt_ritz_step_info *s, pt_error *e);
 double ritz_lr(const pt_ritz_options *o, int64_t step);
 /* The number of a step's draw (points.h). */
 uint64_t ritz_draw_of(const pt_ritz_options *o, int64_t step);

@@ -18,18 +18,19 @@ typedef struct ritz_faces {
 } ritz_faces;
 
 /* n points (n, dim), from the unit cube to the box. */
-void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
+void ritz_stretch(const pt_ritz_problem *problem, int64_t n, double *x);
 /* weight: of a point, in the domain. Sets f, v and a, too; points in holes have zeros. */
-void ritz_inside_terms(const problem *p, double weight, int64_t rows, const ritz_samples *at, double *terms);
+void ritz_inside_terms(const problem *problem, double weight, int64_t rows, const ritz_samples *at, double *terms);
 /* Makes points first .. first + rows of all faces together, and their terms; sets x, f and v; for a residual
  * loss (residual.h) a, too. */
-int ritz_face_terms(const problem *p, ritz_faces *faces, double penalty, int64_t first, int64_t rows, const ritz_samples *at,
+int ritz_face_terms(const problem *problem, ritz_faces *faces, double penalty, int64_t first, int64_t rows, const ritz_samples *at,
                     double *terms, pt_error *e);
 /* Point `at` of all faces together: x, the number of its face, and its weight. */
-double ritz_face_point(const problem *p, ritz_faces *faces, int64_t at, double *x, int64_t *number);
+double ritz_face_point(const problem *problem, ritz_faces *faces, int64_t at, double *x, int64_t *number);
 /* Refuses a value that is not finite; `name` is its function's, x (n, dim) are its points, and `each` values belong to one. */
-int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e);
+int ritz_check_values(const problem *problem, const char *name, int64_t n, int64_t each, const double *values, const double *x,
+                      pt_error *e);
 /* Those of f, V and a; a must be positive, too. */
-int ritz_check_inside(const problem *p, int64_t rows, const ritz_samples *at, pt_error *e);
+int ritz_check_inside(const problem *problem, int64_t rows, const ritz_samples *at, pt_error *e);
 
 #endif

@@ -12,16 +12,16 @@
  * the squared distance of their gradients, which is an estimate of the variance of its own. */
 typedef struct spread { double *gradient, *before, *mean, *squares; int sets; double pairs, pairs_squared; } spread;
 
-static int add_set(pt_ritz *r, spread *s, pt_error *e)
+static int add_set(pt_ritz *ritz, spread *s, pt_error *e)
 {
     double energy, apart = 0;
-    int failed = ritz_integrate(r, (uint64_t)s->sets, &energy, e);
+    int failed = ritz_integrate(ritz, (uint64_t)s->sets, &energy, e);
     if (!failed)
-        failed = ritz_read_gradient(r, s->gradient, e);
+        failed = ritz_read_gradient(ritz, s->gradient, e);
     if (failed)
         return failed;
     s->sets++;
-    for (int64_t i = 0; i < r->net.params; i++) {
+    for (int64_t i = 0; i < ritz->net.params; i++) {
         const double off = s->gradient[i] - s->mean[i], step = s->gradient[i] - s->before[i];
         s->mean[i] += off / s->sets;
         s->squares[i] += off * (s->gradient[i] - s->mean[i]);
@@ -35,12 +35,12 @@ static int add_set(pt_ritz *r, spread *s, pt_error *e)
     return 0;
 }
 
-static void conclude(const pt_ritz *r, const spread *s, pt_ritz_spread *out)
+static void conclude(const pt_ritz *ritz, const spread *s, pt_ritz_spread *out)
 {
     const int pairs = s->sets / 2;
     const double mean = s->pairs / pairs, square = s->pairs_squared / pairs - mean * mean;
     *out = (pt_ritz_spread){.sets = s->sets};
-    for (int64_t i = 0; i < r->net.params; i++) {
+    for (int64_t i = 0; i < ritz->net.params; i++) {
         out->variance += s->squares[i] / (s->sets - 1);
         out->mean_square += s->mean[i] * s->mean[i];
     }
@@ -59,57 +59,58 @@ static uint64_t seed_of(const pt_ritz *at, int64_t n)
 typedef struct exchange { points *inside; ritz_faces faces; int64_t n, inside_units, boundary_n, boundary_units; pt_ritz_points kind;
                           double penalty; } exchange;
 
-static int64_t units_of(const pt_ritz *r, int64_t n) { return (n + r->unit_rows - 1) / r->unit_rows; }
+static int64_t units_of(const pt_ritz *ritz, int64_t n) { return (n + ritz->unit_rows - 1) / ritz->unit_rows; }
 
-static void give_back(pt_ritz *r, const exchange *own)
+static void give_back(pt_ritz *ritz, const exchange *own)
 {
-    points_close(r->inside);
-    points_close(r->faces.points);
-    r->inside = own->inside;
-    r->faces = own->faces;
-    r->o.n = own->n;
-    r->o.points = own->kind;
-    r->inside_units = own->inside_units;
-    r->boundary_n = own->boundary_n;
-    r->boundary_units = own->boundary_units;
-    r->penalty = own->penalty;
+    points_close(ritz->inside);
+    points_close(ritz->faces.points);
+    ritz->inside = own->inside;
+    ritz->faces = own->faces;
+    ritz->o.n = own->n;
+    ritz->o.points = own->kind;
+    ritz->inside_units = own->inside_units;
+    ritz->boundary_n = own->boundary_n;
+    ritz->boundary_units = own->boundary_units;
+    ritz->penalty = own->penalty;
 }
 
 /* Gives the run n points of another set inside, and about as many on its faces, if it has points there. give_back, also on error. */
-static int take_points(pt_ritz *r, pt_ritz_points kind, pt_ritz_randomize randomize, int64_t n, exchange *own, pt_error *e)
+static int take_points(pt_ritz *ritz, pt_ritz_points kind, pt_ritz_randomize randomize, int64_t n, exchange *own, pt_error *e)
 {
-    const int64_t dim = r->net.dim, faces = domain_faces(&r->problem.is), few = ritz_points_a_face(r, n);
-    const uint64_t seed = seed_of(r, n);
-    *own = (exchange){r->inside, r->faces, r->o.n, r->inside_units, r->boundary_n, r->boundary_units, r->o.points, r->penalty};
-    r->inside = r->faces.points = NULL;
-    r->o.points = kind;
-    r->o.n = n;
-    r->inside_units = units_of(r, n);
-    r->penalty = r->problem.is.penalty;
-    int failed = points_open((points_kind)kind, (points_randomize)randomize, dim, n, seed, &r->inside, e);
+    const int64_t dim = ritz->net.dim, faces = domain_faces(&ritz->problem.is), few = ritz_points_a_face(ritz, n);
+    const uint64_t seed = seed_of(ritz, n);
+    *own = (exchange){ritz->inside,     ritz->faces,          ritz->o.n,      ritz->inside_units,
+                      ritz->boundary_n, ritz->boundary_units, ritz->o.points, ritz->penalty};
+    ritz->inside = ritz->faces.points = NULL;
+    ritz->o.points = kind;
+    ritz->o.n = n;
+    ritz->inside_units = units_of(ritz, n);
+    ritz->penalty = ritz->problem.is.penalty;
+    int failed = points_open((points_kind)kind, (points_randomize)randomize, dim, n, seed, &ritz->inside, e);
     if (failed || !own->faces.n)
         return failed;
-    r->faces.n = few < own->faces.n ? few : own->faces.n;
-    r->boundary_n = r->faces.n * faces;
-    r->boundary_units = units_of(r, r->boundary_n);
-    return dim == 1 ? 0 : points_open((points_kind)kind, (points_randomize)randomize, dim - 1, r->faces.n, seed, &r->faces.points, e);
+    ritz->faces.n = few < own->faces.n ? few : own->faces.n;
+    ritz->boundary_n = ritz->faces.n * faces;
+    ritz->boundary_units = units_of(ritz, ritz->boundary_n);
+    return dim == 1 ? 0 : points_open((points_kind)kind, (points_randomize)randomize, dim - 1, ritz->faces.n, seed, &ritz->faces.points, e);
 }
 
 enum { MORE_SETS = 4 };
 static const double wide = 0.2; /* of a standard error beside its variance */
 
 /* Until the variance is known well enough. */
-static int add_sets(pt_ritz *r, int sets, pt_ritz_spread *out, pt_error *e)
+static int add_sets(pt_ritz *ritz, int sets, pt_ritz_spread *out, pt_error *e)
 {
-    const size_t params = (size_t)r->net.params;
+    const size_t params = (size_t)ritz->net.params;
     spread s = {.gradient = calloc(4 * params, sizeof *s.gradient)};
     int failed = s.gradient ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     s.before = s.gradient + params, s.mean = s.before + params, s.squares = s.mean + params;
     for (int64_t most = sets; !failed && s.sets < most;) {
-        failed = add_set(r, &s, e);
+        failed = add_set(ritz, &s, e);
         if (failed || s.sets < most)
             continue;
-        conclude(r, &s, out);
+        conclude(ritz, &s, out);
         if (out->standard_error > wide * out->variance && most < (int64_t)MORE_SETS * sets)
             most *= 2;
     }

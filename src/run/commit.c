@@ -36,10 +36,10 @@ static int put_chunk(const committing *c, int chunk, pt_error *e)
     return failed || !states ? failed : put_object(c, OBJECT_STATES, chunk, states, away, e);
 }
 
-int commit_states(executor *x, slots *s, int64_t step, const char *text, size_t n, pt_error *e)
+int commit_states(executor *exec, slots *s, int64_t step, const char *text, size_t n, pt_error *e)
 {
-    const schedule_input *in = executor_input_of(x);
-    const committing c = {x, s, in->host_tier ? aligned_alloc(DISK_ALIGN, BOUNCE_BYTES) : NULL};
+    const schedule_input *in = executor_input_of(exec);
+    const committing c = {exec, s, in->host_tier ? aligned_alloc(DISK_ALIGN, BOUNCE_BYTES) : NULL};
     int failed = c.bounce || !in->host_tier ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int k = 0; k < in->packing->chunks_n && !failed; k++)
         failed = put_chunk(&c, k, e);

@@ -19,7 +19,7 @@ typedef struct evaluation_pass {
     void *arg;
 } evaluation_pass;
 /* The executor must have SCHEDULE_EVAL and no waiting update. If its shape has documents, the data must mark them. */
-int evaluation_run(executor *x, dataset *data, const evaluation_pass *pass, evaluation_sum *out, pt_error *e);
-int evaluation_add_ranks(const executor *x, int64_t *tokens, pt_error *e); /* sums *tokens over the ranks */
+int evaluation_run(executor *exec, dataset *data, const evaluation_pass *pass, evaluation_sum *out, pt_error *e);
+int evaluation_add_ranks(const executor *exec, int64_t *tokens, pt_error *e); /* sums *tokens over the ranks */
 
 #endif

@@ -4,17 +4,17 @@
 
 #include <stdlib.h>
 
-bool piece_is_tied(const model *m, const piece *p)
+bool piece_is_tied(const model *m, const piece *piece)
 {
-    return p->param == m->blocks[0].param_of_role[PARAM_TOKENS] && head_adds_to_embedding(m);
+    return piece->param == m->blocks[0].param_of_role[PARAM_TOKENS] && head_adds_to_embedding(m);
 }
 
-float *task_partial(const task_runner *r, const schedule *s, const task *t, bool tied, int rank)
+float *task_partial(const task_runner *runner, const schedule *sched, const task *t, bool tied, int rank)
 {
-    const packing *k = r->in->packing;
-    float *all = (float *)(tied ? operand_of(r, s, t, OBJECT_PARTIAL_TIED, t->chunk, -1)
-                                : operand_of(r, s, t, OBJECT_PARTIAL, t->chunk, t->block));
-    return all ? all + rank * partial_floats(k, r->in->model, tied ? 0 : t->block, t->chunk) : NULL;
+    const packing *packing = runner->in->packing;
+    float *all = (float *)(tied ? operand_of(runner, sched, t, OBJECT_PARTIAL_TIED, t->chunk, -1)
+                                : operand_of(runner, sched, t, OBJECT_PARTIAL, t->chunk, t->block));
+    return all ? all + rank * partial_floats(packing, runner->in->model, tied ? 0 : t->block, t->chunk) : NULL;
 }
 
 static void add_move(shared_task *x, comm_move m)
@@ -34,84 +34,90 @@ static void add_move(shared_task *x, comm_move m)
 /* This rank's sums of a piece's parameter, and the place for those that a peer has of the piece. */
 typedef struct sums { const piece *p; float *from, *to; int64_t cols; } sums;
 
-static sums sums_of(const task_runner *r, const schedule *s, const task *t, const piece *p, int peer)
+static sums sums_of(const task_runner *runner, const schedule *sched, const task *t, const piece *piece, int peer)
 {
-    const packing *k = r->in->packing;
-    const model *m = r->in->model;
-    float *own = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
-    return (sums){p, own + accumulator_offset(m, t->block, m->params[p->param].role),
-                  task_partial(r, s, t, t->kind == TASK_SCATTER_TIED, peer) + partial_offset(k, m, p, k->rank), m->params[p->param].cols};
+    const packing *packing = runner->in->packing;
+    const model *m = runner->in->model;
+    float *own = (float *)operand_of(runner, sched, t, OBJECT_ACCUMULATOR, t->block, -1);
+    return (sums){piece, own + accumulator_offset(m, t->block, m->params[piece->param].role),
+                  task_partial(runner, sched, t, t->kind == TASK_SCATTER_TIED, peer) + partial_offset(packing, m, piece, packing->rank),
+                  m->params[piece->param].cols};
 }
 
 static size_t bytes_of(const sums *of, int64_t rows) { return (size_t)(rows * of->cols) * sizeof(float); }
 
-static void add_whole(const task_runner *r, const sums *of, int peer, shared_task *out)
+static void add_whole(const task_runner *runner, const sums *of, int peer, shared_task *out)
 {
-    const piece_share there = packing_share(r->in->packing, r->in->model, of->p, peer);
+    const piece_share there = packing_share(runner->in->packing, runner->in->model, of->p, peer);
     add_move(out, (comm_move){peer, of->from + there.row0 * of->cols, bytes_of(of, there.rows), of->to, bytes_of(of, of->p->own_rows),
                               true, true}); /* accumulators and partial sums have no other tier */
 }
 
 /* The rows of `peer` that this rank's tokens touch, and this rank's rows that the peer's tokens touch: a move for each run. */
-static void add_touched(const task_runner *r, const sums *of, int peer, shared_task *out)
+static void add_touched(const task_runner *runner, const sums *of, int peer, shared_task *out)
 {
-    const packing *k = r->in->packing;
-    const piece_share there = packing_share(k, r->in->model, of->p, peer);
+    const packing *packing = runner->in->packing;
+    const piece_share there = packing_share(packing, runner->in->model, of->p, peer);
     const int64_t own0 = of->p->own_row0, own_end = own0 + of->p->own_rows;
     int64_t first, rows;
-    for (int64_t at = there.row0; touched_next(&r->touched, k->rank, at, there.row0 + there.rows, &first, &rows); at = first + rows)
+    for (int64_t at = there.row0; touched_next(&runner->touched, packing->rank, at, there.row0 + there.rows, &first, &rows);
+         at = first + rows)
         add_move(out, comm_send(peer, of->from + first * of->cols, bytes_of(of, rows)));
-    for (int64_t at = own0; touched_next(&r->touched, peer, at, own_end, &first, &rows); at = first + rows)
+    for (int64_t at = own0; touched_next(&runner->touched, peer, at, own_end, &first, &rows); at = first + rows)
         add_move(out, comm_receive(peer, of->to + (first - own0) * of->cols, bytes_of(of, rows)));
 }
 
-static bool is_table(const task_runner *r, const piece *p) { return p->param == r->in->model->blocks[0].param_of_role[PARAM_TOKENS]; }
+static bool is_table(const task_runner *runner, const piece *piece)
+{
+    return piece->param == runner->in->model->blocks[0].param_of_role[PARAM_TOKENS];
+}
 
 /* Only rows of a table are touched by tokens, and the head's sums of it are of all rows. */
-static bool sends_touched(const task_runner *r, const task *t, const piece *p)
+static bool sends_touched(const task_runner *runner, const task *t, const piece *piece)
 {
-    return r->touched.bits && t->kind == TASK_SCATTER && is_table(r, p);
+    return runner->touched.bits && t->kind == TASK_SCATTER && is_table(runner, piece);
 }
 
 /* A rank's own sums are taken from its accumulators (tasks.c), but those of the head, whose accumulators are reused before. */
-static void list_scatter(const task_runner *r, const schedule *s, const task *t, shared_task *out)
+static void list_scatter(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
 {
-    const packing *k = r->in->packing;
-    const model *m = r->in->model;
-    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
-        const piece *p = chunk_piece(k, t->chunk, i);
-        if (t->kind == TASK_SCATTER_TIED ? !piece_is_tied(m, p) : m->params[p->param].block != t->block)
+    const packing *packing = runner->in->packing;
+    const model *m = runner->in->model;
+    for (int i = 0; i < packing->chunks[t->chunk].pieces_n; i++) {
+        const piece *piece = chunk_piece(packing, t->chunk, i);
+        if (t->kind == TASK_SCATTER_TIED ? !piece_is_tied(m, piece) : m->params[piece->param].block != t->block)
             continue;
-        for (int peer = 0; peer < k->ranks; peer++) {
-            const sums of = sums_of(r, s, t, p, peer);
-            if (peer != k->rank)
-                (sends_touched(r, t, p) ? add_touched : add_whole)(r, &of, peer, out);
+        for (int peer = 0; peer < packing->ranks; peer++) {
+            const sums of = sums_of(runner, sched, t, piece, peer);
+            if (peer != packing->rank)
+                (sends_touched(runner, t, piece) ? add_touched : add_whole)(runner, &of, peer, out);
             else if (t->kind == TASK_SCATTER_TIED)
-                add_whole(r, &of, peer, out);
+                add_whole(runner, &of, peer, out);
         }
     }
 }
 
 /* ---- weights ---- */
 
-static bool is_on_device(const schedule *s, const task *t, object_kind kind)
+static bool is_on_device(const schedule *sched, const task *t, object_kind kind)
 {
-    const int found = task_find(s, t, kind, t->chunk, -1);
-    return found >= 0 && s->buffers[found].tier == TIER_DEVICE;
+    const int found = task_find(sched, t, kind, t->chunk, -1);
+    return found >= 0 && sched->buffers[found].tier == TIER_DEVICE;
 }
 
 /* This rank's own shard, if it is stored separately, is copied to its place in the buffer, too. */
-static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
+static void list_gather(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
 {
-    const packing *k = r->in->packing;
-    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *shard = operand_of(r, s, t, OBJECT_SHARD, t->chunk, -1);
-    const size_t e = dtype_bytes(k->type);
-    const int64_t begin = shard_start(k, t->chunk, k->rank), end = shard_start(k, t->chunk, k->rank + 1);
+    const packing *packing = runner->in->packing;
+    char *weights = operand_of(runner, sched, t, OBJECT_WEIGHTS, t->chunk, -1),
+         *shard = operand_of(runner, sched, t, OBJECT_SHARD, t->chunk, -1);
+    const size_t e = dtype_bytes(packing->type);
+    const int64_t begin = shard_start(packing, t->chunk, packing->rank), end = shard_start(packing, t->chunk, packing->rank + 1);
     const char *own = shard ? shard : weights + (size_t)begin * e;
-    const bool to_device = is_on_device(s, t, OBJECT_WEIGHTS), from_device = shard ? is_on_device(s, t, OBJECT_SHARD) : to_device;
-    for (int peer = 0; peer < k->ranks; peer++) {
-        const int64_t from = shard_start(k, t->chunk, peer), to = shard_start(k, t->chunk, peer + 1);
-        if (shard || peer != k->rank)
+    const bool to_device = is_on_device(sched, t, OBJECT_WEIGHTS), from_device = shard ? is_on_device(sched, t, OBJECT_SHARD) : to_device;
+    for (int peer = 0; peer < packing->ranks; peer++) {
+        const int64_t from = shard_start(packing, t->chunk, peer), to = shard_start(packing, t->chunk, peer + 1);
+        if (shard || peer != packing->rank)
             add_move(out, (comm_move){peer, own, (size_t)(end - begin) * e, weights + (size_t)from * e, (size_t)(to - from) * e,
                                       from_device, to_device});
     }
@@ -119,72 +125,72 @@ static void list_gather(const task_runner *r, const schedule *s, const task *t, 
 
 /* ---- all of a schedule ---- */
 
-static int list(const task_runner *r, const schedule *s, const task *t, shared_task *out, pt_error *e)
+static int list(const task_runner *runner, const schedule *sched, const task *t, shared_task *out, pt_error *e)
 {
     out->n = 0;
-    (t->kind == TASK_GATHER ? list_gather : list_scatter)(r, s, t, out);
+    (t->kind == TASK_GATHER ? list_gather : list_scatter)(runner, sched, t, out);
     return out->failed ? pt_fail(e, PT_FAILED, "out of memory") : 0;
 }
 
-int exchanges_open(task_runner *r, comm *c, bool by_host, pt_error *e)
+int exchanges_open(task_runner *runner, comm *c, bool by_host, pt_error *e)
 {
-    r->comm = c;
-    return by_host ? touched_open(&r->touched, r->in->model, r->in->shape, e) : 0;
+    runner->comm = c;
+    return by_host ? touched_open(&runner->touched, runner->in->model, runner->in->shape, e) : 0;
 }
 
-int exchanges_list(task_runner *r, const schedule *s, pt_error *e)
+int exchanges_list(task_runner *runner, const schedule *sched, pt_error *e)
 {
-    if (r->in->packing->ranks < 2)
+    if (runner->in->packing->ranks < 2)
         return 0;
-    r->shared_n[s->kind] = s->tasks_n;
-    shared_task *all = r->shared[s->kind] = calloc((size_t)s->tasks_n + 1, sizeof *all);
+    runner->shared_n[sched->kind] = sched->tasks_n;
+    shared_task *all = runner->shared[sched->kind] = calloc((size_t)sched->tasks_n + 1, sizeof *all);
     int failed = all ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    for (int i = 0; i < s->tasks_n && !failed; i++)
-        failed = s->tasks[i].queue == QUEUE_RANKS ? list(r, s, &s->tasks[i], &all[i], e) : 0;
+    for (int i = 0; i < sched->tasks_n && !failed; i++)
+        failed = sched->tasks[i].queue == QUEUE_RANKS ? list(runner, sched, &sched->tasks[i], &all[i], e) : 0;
     return failed;
 }
 
 /* Zeroes the memory where other ranks' sums arrive, before and after the place of this rank's own sums. */
-static void list_zeros(const task_runner *r, const schedule *s, const task *t, shared_task *out)
+static void list_zeros(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
 {
-    const packing *k = r->in->packing;
-    float *begin = task_partial(r, s, t, false, 0), *own = task_partial(r, s, t, false, k->rank);
-    float *after = task_partial(r, s, t, false, k->rank + 1), *end = task_partial(r, s, t, false, k->ranks);
+    const packing *packing = runner->in->packing;
+    float *begin = task_partial(runner, sched, t, false, 0), *own = task_partial(runner, sched, t, false, packing->rank);
+    float *after = task_partial(runner, sched, t, false, packing->rank + 1), *end = task_partial(runner, sched, t, false, packing->ranks);
     out->zeros[0].at = begin;
     out->zeros[0].bytes = (size_t)(own - begin) * sizeof *own;
     out->zeros[1].at = after;
     out->zeros[1].bytes = (size_t)(end - after) * sizeof *own;
 }
 
-static bool has_table(const task_runner *r, int chunk)
+static bool has_table(const task_runner *runner, int chunk)
 {
     bool has = false;
-    for (int i = 0; i < r->in->packing->chunks[chunk].pieces_n; i++)
-        has = has || is_table(r, chunk_piece(r->in->packing, chunk, i));
+    for (int i = 0; i < runner->in->packing->chunks[chunk].pieces_n; i++)
+        has = has || is_table(runner, chunk_piece(runner->in->packing, chunk, i));
     return has;
 }
 
-int exchanges_of_step(task_runner *r, const schedule *s, comm *c, const int32_t *ids, int64_t n, pt_error *e)
+int exchanges_of_step(task_runner *runner, const schedule *sched, comm *c, const int32_t *ids, int64_t n, pt_error *e)
 {
-    if (!r->touched.bits || (s->kind != SCHEDULE_STEP && s->kind != SCHEDULE_STEP_UPDATE))
+    if (!runner->touched.bits || (sched->kind != SCHEDULE_STEP && sched->kind != SCHEDULE_STEP_UPDATE))
         return 0;
-    int failed = touched_share(&r->touched, c, ids, n, e);
-    for (int i = 0; i < s->tasks_n && !failed; i++) {
-        const task *t = &s->tasks[i];
-        if (t->kind != TASK_SCATTER || t->block || !has_table(r, t->chunk))
+    int failed = touched_share(&runner->touched, c, ids, n, e);
+    for (int i = 0; i < sched->tasks_n && !failed; i++) {
+        const task *t = &sched->tasks[i];
+        if (t->kind != TASK_SCATTER || t->block || !has_table(runner, t->chunk))
             continue;
-        list_zeros(r, s, t, &r->shared[s->kind][i]);
-        failed = list(r, s, t, &r->shared[s->kind][i], e);
+        list_zeros(runner, sched, t, &runner->shared[sched->kind][i]);
+        failed = list(runner, sched, t, &runner->shared[sched->kind][i], e);
     }
     return failed;
 }
 
-void exchanges_close(task_runner *r)
+void exchanges_close(task_runner *runner)
 {
-    touched_close(&r->touched);
+    touched_close(&runner->touched);
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        for (int i = 0; r->shared[kind] && i < r->shared_n[kind]; i++)
-            free(r->shared[kind][i].moves);
-        free(r->shared[kind]);
+        for (int i = 0; runner->shared[kind] && i < runner->shared_n[kind]; i++)
+            free(runner->shared[kind][i].moves);
+        free(runner->shared[kind]);
     }
 }

@@ -31,65 +31,65 @@ struct executor {
     outcome all;          /* with several ranks: the outcome of all */
 };
 
-static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
-static size_t routing_bytes_of(const executor *x) { return routing_bytes(x->o.input.model, x->o.input.shape); }
+static int64_t tokens_of(const executor *exec) { return exec->o.input.shape->batch * exec->o.input.shape->seq_len; }
+static size_t routing_bytes_of(const executor *exec) { return routing_bytes(exec->o.input.model, exec->o.input.shape); }
 
 /* ---- memory ---- */
 
-static const schedule *any_schedule(const executor *x)
+static const schedule *any_schedule(const executor *exec)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
-        if (x->built[kind])
-            return &x->schedules[kind];
+        if (exec->built[kind])
+            return &exec->schedules[kind];
     return NULL;
 }
 
 /* The schedules' needs are checked with them; loading and saving may need more. */
-static int check_budgets(const executor *x, pt_error *e)
+static int check_budgets(const executor *exec, pt_error *e)
 {
     char need[32], have[32], ask[32];
     for (int t = 0; t < TIERS; t++)
-        if (x->bytes[t] > x->o.budget[t])
+        if (exec->bytes[t] > exec->o.budget[t])
             return pt_fail(e, PT_DOES_NOT_FIT,
                            "the plan needs %s of %s memory, loading and saving included, but the budget is %s: give `%s_memory` %s, or "
                            "plan again",
-                           size_format(need, x->bytes[t]), tier_names[t], size_format(have, x->o.budget[t]), tier_names[t],
-                           size_option(ask, x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
+                           size_format(need, exec->bytes[t]), tier_names[t], size_format(have, exec->o.budget[t]), tier_names[t],
+                           size_option(ask, exec->bytes[t] + (t == TIER_DEVICE ? exec->o.device->info.threads_bytes : 0)));
     return 0;
 }
 
-static int build_schedules(executor *x, pt_error *e)
+static int build_schedules(executor *exec, pt_error *e)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        if (!(x->o.schedules & 1u << kind))
+        if (!(exec->o.schedules & 1u << kind))
             continue;
-        int failed = schedule_build(&x->o.input, kind, &x->schedules[kind], e);
+        int failed = schedule_build(&exec->o.input, kind, &exec->schedules[kind], e);
         if (failed)
             return failed;
-        x->built[kind] = true;
-        failed = schedule_check(&x->o.input, &x->schedules[kind], x->o.budget, e);
+        exec->built[kind] = true;
+        failed = schedule_check(&exec->o.input, &exec->schedules[kind], exec->o.budget, e);
         if (failed)
             return failed;
-        schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
-        x->scratch_offset = x->schedules[kind].lasting_bytes[schedule_scratch_tier(&x->o.input)];
+        schedule_raise_bytes(&exec->o.input, &exec->schedules[kind], exec->bytes);
+        exec->scratch_offset = exec->schedules[kind].lasting_bytes[schedule_scratch_tier(&exec->o.input)];
     }
-    return check_budgets(x, e);
+    return check_budgets(exec, e);
 }
 
 /* The kernel kills a process that exceeds its container's limit without a message, so check before allocating. */
-static int check_free(const executor *x, pt_error *e)
+static int check_free(const executor *exec, pt_error *e)
 {
-    const device *d = x->o.device;
+    const device *d = exec->o.device;
     char need[32], have[32], give[32];
     machine m;
-    uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (device_is_gpu(d) ? 0 : x->bytes[TIER_DEVICE]);
-    if (x->bytes[TIER_DISK] && !x->o.slots && disk_is_memory(x->o.disk_path)) /* slots are there already */
-        arenas += x->bytes[TIER_DISK];
+    uint64_t arenas = exec->bytes[TIER_HOST] + exec->mailbox_bytes + (device_is_gpu(d) ? 0 : exec->bytes[TIER_DEVICE]);
+    if (exec->bytes[TIER_DISK] && !exec->o.slots && disk_is_memory(exec->o.disk_path)) /* slots are there already */
+        arenas += exec->bytes[TIER_DISK];
     int failed = machine_probe(&m, e);
     if (failed || arenas <= m.memory_free_bytes)
         return failed;
     const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
-    const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
+    const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - exec->bytes[named];
     return pt_fail(e, PT_DOES_NOT_FIT,
                    "the plan takes %s of memory, but only %s are free on this machine or under its container's limit: end other programs, "
                    "raise the limit, or give `%s_memory` %s",
@@ -97,58 +97,62 @@ static int check_free(const executor *x, pt_error *e)
                    size_option(give, size_round_down(most > others ? most - others : 0)));
 }
 
-static void place_outcome(executor *x)
+static void place_outcome(executor *exec)
 {
-    const uint64_t tokens = (uint64_t)tokens_of(x);
-    x->at.loss = align_up(tokens * batch_token_bytes(x->o.input.model, x->o.input.shape), 64);
-    x->at.sumsq = align_up(x->at.loss + loss_bytes(x->o.input.shape), 64);
-    x->at.routing = align_up(x->at.sumsq + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double), 64);
-    x->mailbox_bytes = x->at.routing + routing_bytes_of(x);
+    const uint64_t tokens = (uint64_t)tokens_of(exec);
+    exec->at.loss = align_up(tokens * batch_token_bytes(exec->o.input.model, exec->o.input.shape), 64);
+    exec->at.sumsq = align_up(exec->at.loss + loss_bytes(exec->o.input.shape), 64);
+    exec->at.routing = align_up(exec->at.sumsq + (uint64_t)sumsq_count(exec->o.input.model) * sizeof(double), 64);
+    exec->mailbox_bytes = exec->at.routing + routing_bytes_of(exec);
 }
 
 /* The parts of the disk tier's file for what lies in slots instead, in the order of placements. */
-static disk_range *find_holes(const executor *x, int *n)
+static disk_range *find_holes(const executor *exec, int *n)
 {
-    const schedule *s = any_schedule(x);
-    disk_range *holes = malloc((size_t)(s->placements_n + 1) * sizeof *holes);
+    const schedule *sched = any_schedule(exec);
+    disk_range *holes = malloc((size_t)(sched->placements_n + 1) * sizeof *holes);
     *n = 0;
-    for (int i = 0; holes && i < s->placements_n; i++) {
-        const buffer *b = &s->buffers[i];
-        const bool slotted = is_of_chunk(b->kind) && b->kind != OBJECT_GRADIENT && x->o.input.packing->chunks[b->index].trained;
+    for (int i = 0; holes && i < sched->placements_n; i++) {
+        const buffer *b = &sched->buffers[i];
+        const bool slotted = is_of_chunk(b->kind) && b->kind != OBJECT_GRADIENT && exec->o.input.packing->chunks[b->index].trained;
         if (b->tier == TIER_DISK && slotted && b->bytes)
             holes[(*n)++] = (disk_range){b->offset, align_up(b->bytes, DISK_ALIGN)};
     }
     return holes;
 }
 
-static int open_walker(executor *x, pt_error *e)
+static int open_walker(executor *exec, pt_error *e)
 {
-    const device *d = x->o.device;
-    walker_options o = {.device = x->o.device, .host = x->o.host, .disk_path = x->o.disk_path, .disk = x->o.disk, .slots = x->o.slots,
-                        .threads = x->o.threads};
-    if (device_is_gpu(d) && !x->o.input.host_tier)
+    const device *d = exec->o.device;
+    walker_options o = {.device = exec->o.device,
+                        .host = exec->o.host,
+                        .disk_path = exec->o.disk_path,
+                        .disk = exec->o.disk,
+                        .slots = exec->o.slots,
+                        .threads = exec->o.threads};
+    if (device_is_gpu(d) && !exec->o.input.host_tier)
         return pt_fail(e, PT_USAGE,
                        "%s has its own memory, which the disk reaches only through host memory: give a `host_memory`",
                        d->info.name);
-    place_outcome(x);
-    o.mailbox_bytes = x->mailbox_bytes;
-    memcpy(o.bytes, x->bytes, sizeof o.bytes);
+    place_outcome(exec);
+    o.mailbox_bytes = exec->mailbox_bytes;
+    memcpy(o.bytes, exec->bytes, sizeof o.bytes);
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        o.queues |= walker_queues_of(&x->schedules[kind]);
-        o.tasks_n = x->schedules[kind].tasks_n > o.tasks_n ? x->schedules[kind].tasks_n : o.tasks_n;
+        o.queues |= walker_queues_of(&exec->schedules[kind]);
+        o.tasks_n = exec->schedules[kind].tasks_n > o.tasks_n ? exec->schedules[kind].tasks_n : o.tasks_n;
     }
-    int failed = check_free(x, e);
-    disk_options disk = x->o.disk ? *x->o.disk : (disk_options){0};
+    int failed = check_free(exec, e);
+    disk_options disk = exec->o.disk ? *exec->o.disk : (disk_options){0};
     disk_range *holes = NULL;
-    if (!failed && x->o.slots) {
-        holes = find_holes(x, &disk.holes_n);
+    if (!failed && exec->o.slots) {
+        holes = find_holes(exec, &disk.holes_n);
         disk.holes = holes;
         o.disk = &disk;
         failed = holes ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     }
     if (!failed)
-        failed = walker_open(&x->walker, &o, e);
-    x->walker.o.disk = x->o.disk;
+        failed = walker_open(&exec->walker, &o, e);
+    exec->walker.o.disk = exec->o.disk;
     free(holes);
     return failed;
 }
@@ -157,135 +161,135 @@ static int open_walker(executor *x, pt_error *e)
 
 static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
-    executor *x = arg;
+    executor *exec = arg;
     uint64_t placement = 0;
-    int failed = executor_move(x, executor_placement(x, OBJECT_ROPE, -1, &placement) + at, part, bytes, e);
-    walker_raise_peak(&x->walker, TIER_DEVICE, placement + at + bytes);
+    int failed = executor_move(exec, executor_placement(exec, OBJECT_ROPE, -1, &placement) + at, part, bytes, e);
+    walker_raise_peak(&exec->walker, TIER_DEVICE, placement + at + bytes);
     return failed;
 }
 
-static int fill_rope(executor *x, pt_error *e)
+static int fill_rope(executor *exec, pt_error *e)
 {
-    return model_rope_send(&x->o.input.model->config, x->o.input.shape->seq_len, put_rope, x, e);
+    return model_rope_send(&exec->o.input.model->config, exec->o.input.shape->seq_len, put_rope, exec, e);
 }
 
-static int open_outcome(executor *x, pt_error *e)
+static int open_outcome(executor *exec, pt_error *e)
 {
-    const schedule_input *in = &x->o.input;
+    const schedule_input *in = &exec->o.input;
     const size_t ranks = (size_t)in->packing->ranks, sums = (size_t)sumsq_count(in->model);
     if (ranks < 2)
         return 0;
-    if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
+    if (!exec->o.comm || exec->o.comm->ranks != in->packing->ranks || exec->o.comm->rank != in->packing->rank)
         return pt_fail(e, PT_FAILED, "the plan was made for %zu ranks, and this run has one: plan again", ranks);
-    x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)),
-                       malloc(ranks * sums * sizeof(double) + 1), malloc(ranks * routing_bytes_of(x) + 1)};
-    return x->all.losses && x->all.sums && x->all.of_rank && x->all.routing ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    exec->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(exec) * sizeof(float)), calloc(sums + 1, sizeof(double)),
+                       malloc(ranks * sums * sizeof(double) + 1), malloc(ranks * routing_bytes_of(exec) + 1)};
+    return exec->all.losses && exec->all.sums && exec->all.of_rank && exec->all.routing ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
-static bool take_times(executor *x)
+static bool take_times(executor *exec)
 {
     bool taken = true;
     for (int kind = 0; kind < SCHEDULE_KINDS && taken; kind++)
-        taken = !x->built[kind] || (x->times[kind] = calloc((size_t)x->schedules[kind].tasks_n + 1, sizeof *x->times[kind]));
+        taken = !exec->built[kind] || (exec->times[kind] = calloc((size_t)exec->schedules[kind].tasks_n + 1, sizeof *exec->times[kind]));
     return taken;
 }
 
 int executor_open(const executor_options *o, executor **out, pt_error *e)
 {
     *out = NULL;
-    executor *x = calloc(1, sizeof *x);
-    if (!x)
+    executor *exec = calloc(1, sizeof *exec);
+    if (!exec)
         return pt_fail(e, PT_FAILED, "out of memory");
-    x->o = *o;
-    int failed = build_schedules(x, e);
-    if (!failed && !take_times(x))
+    exec->o = *o;
+    int failed = build_schedules(exec, e);
+    if (!failed && !take_times(exec))
         failed = pt_fail(e, PT_FAILED, "out of memory for the times of tasks");
     if (!failed)
-        failed = open_walker(x, e);
+        failed = open_walker(exec, e);
     if (!failed)
-        failed = open_outcome(x, e);
+        failed = open_outcome(exec, e);
     if (!failed)
-        failed = task_runner_open(&x->runner, &x->o.input, &x->walker, &x->at, e);
+        failed = task_runner_open(&exec->runner, &exec->o.input, &exec->walker, &exec->at, e);
     if (!failed)
-        failed = exchanges_open(&x->runner, x->o.device_comm ? x->o.device_comm : x->o.comm, !x->o.device_comm, e);
+        failed = exchanges_open(&exec->runner, exec->o.device_comm ? exec->o.device_comm : exec->o.comm, !exec->o.device_comm, e);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
-        if (x->built[kind])
-            failed = exchanges_list(&x->runner, &x->schedules[kind], e);
+        if (exec->built[kind])
+            failed = exchanges_list(&exec->runner, &exec->schedules[kind], e);
     if (!failed) {
-        memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
-        executor_place(x);
-        failed = fill_rope(x, e);
+        memset(executor_input(exec).first, 0, (size_t)tokens_of(exec) * sizeof(int32_t));
+        executor_place(exec);
+        failed = fill_rope(exec, e);
     }
     if (failed) {
-        executor_close(x);
+        executor_close(exec);
         return failed;
     }
-    *out = x;
+    *out = exec;
     return 0;
 }
 
-void executor_close(executor *x)
+void executor_close(executor *exec)
 {
-    if (!x)
+    if (!exec)
         return;
-    walker_close(&x->walker); /* ends the queues, which run the runner's tasks */
-    task_runner_close(&x->runner);
+    walker_close(&exec->walker); /* ends the queues, which run the runner's tasks */
+    task_runner_close(&exec->runner);
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        schedule_free(&x->schedules[kind]);
-        free(x->times[kind]);
+        schedule_free(&exec->schedules[kind]);
+        free(exec->times[kind]);
     }
-    free(x->all.losses);
-    free(x->all.sums);
-    free(x->all.of_rank);
-    free(x->all.routing);
-    free(x);
+    free(exec->all.losses);
+    free(exec->all.sums);
+    free(exec->all.of_rank);
+    free(exec->all.routing);
+    free(exec);
 }
 
 /* ---- running ---- */
 
-executor_batch executor_input(executor *x)
+executor_batch executor_input(executor *exec)
 {
-    int32_t *base = (int32_t *)x->walker.mailbox;
-    int64_t n = tokens_of(x);
+    int32_t *base = (int32_t *)exec->walker.mailbox;
+    int64_t n = tokens_of(exec);
     return (executor_batch){base, base + n, base + 2 * n, base + 3 * n, (float *)base + 4 * n};
 }
 
-void executor_place(executor *x)
+void executor_place(executor *exec)
 {
-    const executor_batch b = executor_input(x);
-    const int64_t len = x->o.input.shape->seq_len;
-    for (int64_t i = 0; i < tokens_of(x); i++)
+    const executor_batch b = executor_input(exec);
+    const int64_t len = exec->o.input.shape->seq_len;
+    for (int64_t i = 0; i < tokens_of(exec); i++)
         b.positions[i] = (int32_t)(i % len) - b.first[i];
 }
 
-static void run_task(void *arg, const schedule *s, const task *t, queue *q)
+static void run_task(void *arg, const schedule *sched, const task *t, queue *q)
 {
-    executor *x = arg;
-    task_run(&x->runner, s, t, q);
+    executor *exec = arg;
+    task_run(&exec->runner, sched, t, q);
 }
 
 /* Takes each partial sum from the rank that has its rows. */
-static void choose_sums(executor *x)
+static void choose_sums(executor *exec)
 {
-    const packing *k = x->o.input.packing;
-    const model *m = x->o.input.model;
+    const packing *packing = exec->o.input.packing;
+    const model *m = exec->o.input.model;
     const int64_t n = sumsq_count(m);
-    for (int i = 0; i < k->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
-        for (int r = 0; r < k->ranks && m->params[p->param].trainable; r++) {
-            const piece_share s = packing_share(k, m, p, r);
-            const int64_t first = sumsq_index(m, p->param) + s.row0 / SUMSQ_ROWS, sums = (s.rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
-            memcpy(x->all.sums + first, x->all.of_rank + r * n + first, (size_t)sums * sizeof(double));
+    for (int i = 0; i < packing->pieces_n; i++) {
+        const piece *piece = &packing->pieces[i];
+        for (int r = 0; r < packing->ranks && m->params[piece->param].trainable; r++) {
+            const piece_share s = packing_share(packing, m, piece, r);
+            const int64_t first = sumsq_index(m, piece->param) + s.row0 / SUMSQ_ROWS, sums = (s.rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
+            memcpy(exec->all.sums + first, exec->all.of_rank + r * n + first, (size_t)sums * sizeof(double));
         }
     }
 }
 
 /* Exchanges the results of the ranks. A rank that failed tells the others here. */
-static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *e)
+static int share_outcome(executor *exec, schedule_kind kind, int failed, pt_error *e)
 {
-    const size_t tokens = (size_t)tokens_of(x), sums = (size_t)sumsq_count(x->o.input.model);
-    const char *losses = x->walker.mailbox + x->at.loss;
-    comm *c = x->o.comm;
+    const size_t tokens = (size_t)tokens_of(exec), sums = (size_t)sumsq_count(exec->o.input.model);
+    const char *losses = exec->walker.mailbox + exec->at.loss;
+    comm *c = exec->o.comm;
     pt_error own = {0};
     if (failed) {
         comm_abort(c, e ? e : &(pt_error){.code = failed, .text = "a step failed"});
@@ -293,103 +297,111 @@ static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *
     }
     if (kind == SCHEDULE_DRAIN)
         return 0;
-    failed = comm_all_gather(c, losses, tokens * sizeof(float), x->all.losses, &own);
+    failed = comm_all_gather(c, losses, tokens * sizeof(float), exec->all.losses, &own);
     if (!failed)
-        failed = comm_all_gather(c, losses + tokens * sizeof(float), tokens * sizeof(float), x->all.losses + tokens * (size_t)c->ranks,
+        failed = comm_all_gather(c, losses + tokens * sizeof(float), tokens * sizeof(float), exec->all.losses + tokens * (size_t)c->ranks,
                                  &own);
     if (!failed && kind != SCHEDULE_EVAL)
-        failed = comm_all_gather(c, x->walker.mailbox + x->at.sumsq, sums * sizeof(double), x->all.of_rank, &own);
-    if (!failed && kind != SCHEDULE_EVAL && routing_bytes_of(x))
-        failed = comm_all_gather(c, x->walker.mailbox + x->at.routing, routing_bytes_of(x), x->all.routing, &own);
+        failed = comm_all_gather(c, exec->walker.mailbox + exec->at.sumsq, sums * sizeof(double), exec->all.of_rank, &own);
+    if (!failed && kind != SCHEDULE_EVAL && routing_bytes_of(exec))
+        failed = comm_all_gather(c, exec->walker.mailbox + exec->at.routing, routing_bytes_of(exec), exec->all.routing, &own);
     if (!failed && kind != SCHEDULE_EVAL)
-        choose_sums(x);
+        choose_sums(exec);
     if (failed && e)
         *e = own;
     return failed;
 }
 
-int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
+int executor_run(executor *exec, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
-    if (!x->built[kind])
+    if (!exec->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
-    const schedule *s = &x->schedules[kind];
-    x->timed[kind] = x->timing;
-    x->runner.loss_scale = loss_scale;
+    const schedule *sched = &exec->schedules[kind];
+    exec->timed[kind] = exec->timing;
+    exec->runner.loss_scale = loss_scale;
     if (u)
-        x->runner.update = *u;
-    const executor_batch b = executor_input(x);
+        exec->runner.update = *u;
+    const executor_batch b = executor_input(exec);
     if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
-        listed_rows_begin(&x->runner.listed, b.ids, tokens_of(x), (int32_t *)b.weights + tokens_of(x),
-                            (int32_t *)b.weights + 2 * tokens_of(x));
-    int failed = exchanges_of_step(&x->runner, s, x->o.comm, b.ids, tokens_of(x), e);
+        listed_rows_begin(&exec->runner.listed, b.ids, tokens_of(exec), (int32_t *)b.weights + tokens_of(exec),
+                            (int32_t *)b.weights + 2 * tokens_of(exec));
+    int failed = exchanges_of_step(&exec->runner, sched, exec->o.comm, b.ids, tokens_of(exec), e);
     if (failed)
-        return share_outcome(x, kind, failed, e);
-    walker_submit(&x->walker, &(walk){.schedule = s, .first = !x->ran[kind], .times = x->timing ? x->times[kind] : NULL, .run = run_task,
-                                      .arg = x});
-    x->ran[kind] = true;
-    failed = walker_sync(&x->walker, e);
-    return x->all.losses ? share_outcome(x, kind, failed, e) : failed;
+        return share_outcome(exec, kind, failed, e);
+    walker_submit(
+        &exec->walker,
+        &(walk){
+            .schedule = sched, .first = !exec->ran[kind], .times = exec->timing ? exec->times[kind] : NULL, .run = run_task, .arg = exec});
+    exec->ran[kind] = true;
+    failed = walker_sync(&exec->walker, e);
+    return exec->all.losses ? share_outcome(exec, kind, failed, e) : failed;
 }
 
-void executor_set_baseline(executor *x, float baseline) { x->runner.baseline = baseline; }
-void executor_set_dropout(executor *x, uint64_t key) { x->runner.dropout = key; }
+void executor_set_baseline(executor *exec, float baseline) { exec->runner.baseline = baseline; }
+void executor_set_dropout(executor *exec, uint64_t key) { exec->runner.dropout = key; }
 
-const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->at.loss); }
-const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
-const float *executor_scores(const executor *x) { return executor_right(x) + tokens_of(x); }
-const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->walker.mailbox + x->at.sumsq); }
-const int32_t *executor_routing(const executor *x)
+const float *executor_losses(const executor *exec)
 {
-    return x->all.routing ? x->all.routing : (const int32_t *)(x->walker.mailbox + x->at.routing);
+    return exec->all.losses ? exec->all.losses : (const float *)(exec->walker.mailbox + exec->at.loss);
 }
-comm *executor_comm(const executor *x) { return x->all.losses ? x->o.comm : NULL; }
-const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
-const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
-int executor_threads(const executor *x) { return x->o.threads ? x->o.threads : x->o.host->info.threads; }
-void executor_time_tasks(executor *x, bool on) { x->timing = on; }
-const task_time *executor_times(const executor *x, schedule_kind kind) { return x->timed[kind] ? x->times[kind] : NULL; }
-uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
-uint64_t executor_peak_bytes(const executor *x, tier t) { return x->walker.peak[t]; }
-
-char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
+const float *executor_right(const executor *exec) { return executor_losses(exec) + tokens_of(exec) * exec->o.input.packing->ranks; }
+const float *executor_scores(const executor *exec) { return executor_right(exec) + tokens_of(exec); }
+const double *executor_sumsq(const executor *exec)
 {
-    const schedule *s = any_schedule(x);
-    const buffer *b = s ? walker_placement(s, kind, chunk) : NULL;
+    return exec->all.sums ? exec->all.sums : (const double *)(exec->walker.mailbox + exec->at.sumsq);
+}
+const int32_t *executor_routing(const executor *exec)
+{
+    return exec->all.routing ? exec->all.routing : (const int32_t *)(exec->walker.mailbox + exec->at.routing);
+}
+comm *executor_comm(const executor *exec) { return exec->all.losses ? exec->o.comm : NULL; }
+const schedule *executor_schedule(const executor *exec, schedule_kind kind) { return exec->built[kind] ? &exec->schedules[kind] : NULL; }
+const schedule_input *executor_input_of(const executor *exec) { return &exec->o.input; }
+int executor_threads(const executor *exec) { return exec->o.threads ? exec->o.threads : exec->o.host->info.threads; }
+void executor_time_tasks(executor *exec, bool on) { exec->timing = on; }
+const task_time *executor_times(const executor *exec, schedule_kind kind) { return exec->timed[kind] ? exec->times[kind] : NULL; }
+uint64_t executor_bytes(const executor *exec, tier t) { return exec->bytes[t]; }
+uint64_t executor_peak_bytes(const executor *exec, tier t) { return exec->walker.peak[t]; }
+
+char *executor_placement(const executor *exec, object_kind kind, int chunk, uint64_t *disk_offset)
+{
+    const schedule *sched = any_schedule(exec);
+    const buffer *b = sched ? walker_placement(sched, kind, chunk) : NULL;
     if (!b)
         return NULL;
     *disk_offset = b->offset;
-    return b->tier == TIER_DISK ? NULL : x->walker.arena[b->tier] + b->offset;
+    return b->tier == TIER_DISK ? NULL : exec->walker.arena[b->tier] + b->offset;
 }
 
 /* Loading and saving touch the placements of all chunks, and as the only ones the states of frozen chunks. */
-static void count_placements(executor *x)
+static void count_placements(executor *exec)
 {
-    const schedule *s = any_schedule(x);
-    for (int i = 0; s && i < s->placements_n; i++)
-        if (is_of_chunk(s->buffers[i].kind) && s->buffers[i].kind != OBJECT_GRADIENT)
-            walker_raise_peak(&x->walker, s->buffers[i].tier, s->buffers[i].offset + s->buffers[i].bytes);
+    const schedule *sched = any_schedule(exec);
+    for (int i = 0; sched && i < sched->placements_n; i++)
+        if (is_of_chunk(sched->buffers[i].kind) && sched->buffers[i].kind != OBJECT_GRADIENT)
+            walker_raise_peak(&exec->walker, sched->buffers[i].tier, sched->buffers[i].offset + sched->buffers[i].bytes);
 }
 
-char *executor_scratch(executor *x, uint64_t *bytes)
+char *executor_scratch(executor *exec, uint64_t *bytes)
 {
-    tier t = schedule_scratch_tier(&x->o.input);
-    uint64_t room = x->bytes[t] - x->scratch_offset;
+    tier t = schedule_scratch_tier(&exec->o.input);
+    uint64_t room = exec->bytes[t] - exec->scratch_offset;
     *bytes = *bytes < room ? *bytes : room;
-    walker_raise_peak(&x->walker, t, x->scratch_offset + *bytes);
-    count_placements(x);
-    return x->walker.arena[t] + x->scratch_offset;
+    walker_raise_peak(&exec->walker, t, exec->scratch_offset + *bytes);
+    count_placements(exec);
+    return exec->walker.arena[t] + exec->scratch_offset;
 }
 
-int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e)
+int executor_move(executor *exec, void *to, const void *from, size_t bytes, pt_error *e)
 {
-    queue *q = x->walker.queues[QUEUE_TO_DEVICE];
+    queue *q = exec->walker.queues[QUEUE_TO_DEVICE];
     queue_submit(q, &(op){from ? OP_COPY : OP_ZERO, .copy = {to, from, bytes}});
     return queue_sync(q, queue_signal(q), e);
 }
 
-int executor_disk(executor *x, bool write, object_kind kind, int chunk, void *memory, pt_error *e)
+int executor_disk(executor *exec, bool write, object_kind kind, int chunk, void *memory, pt_error *e)
 {
-    const schedule *s = any_schedule(x);
-    const op_disk o = walker_disk(&x->walker, write, walker_placement(s, kind, chunk), memory);
+    const schedule *sched = any_schedule(exec);
+    const op_disk o = walker_disk(&exec->walker, write, walker_placement(sched, kind, chunk), memory);
     return write ? disk_write_summed(o.channel, o.offset, memory, o.bytes, o.sum, e) : disk_read(o.channel, o.offset, memory, o.bytes, e);
 }

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-int listed_rows_open(listed_rows *g, const model *m, const step_shape *s, pt_error *e)
+int listed_rows_open(listed_rows *g, const model *m, const step_shape *shape, pt_error *e)
 {
-    const size_t most = (size_t)listed_rows_most(m, s), vocab = (size_t)m->config.vocab;
+    const size_t most = (size_t)listed_rows_most(m, shape), vocab = (size_t)m->config.vocab;
     *g = (listed_rows){.vocab = m->config.vocab};
-    if (!gradient_has_rows(m, s))
+    if (!gradient_has_rows(m, shape))
         return 0;
     g->of_step.ids = malloc(most * sizeof(int32_t));
     g->before.ids = malloc(most * sizeof(int32_t));

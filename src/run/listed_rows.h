@@ -15,7 +15,7 @@ typedef struct listed_rows {
 } listed_rows;
 
 /* Stays empty where no gradient is a list of rows. */
-int listed_rows_open(listed_rows *g, const model *m, const step_shape *s, pt_error *e);
+int listed_rows_open(listed_rows *g, const model *m, const step_shape *shape, pt_error *e);
 void listed_rows_close(listed_rows *g);
 /* Begins a step: lists the rows of its n tokens. places (n) and numbers (n) are the planes of the batch for them. */
 void listed_rows_begin(listed_rows *g, const int32_t *ids, int64_t n, int32_t *places, int32_t *numbers);

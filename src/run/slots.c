@@ -22,11 +22,11 @@ struct slots {
 
 static uint64_t pages(uint64_t n) { return align_up(n, DISK_ALIGN); }
 
-static int count_regions(const packing *k)
+static int count_regions(const packing *packing)
 {
     int n = 0;
-    for (int c = 0; c < k->chunks_n; c++)
-        n += 2 * k->chunks[c].trained;
+    for (int c = 0; c < packing->chunks_n; c++)
+        n += 2 * packing->chunks[c].trained;
     return n;
 }
 
@@ -35,51 +35,53 @@ static uint64_t record_bytes_of(int regions_n)
     return pages(sizeof(record_head) + (uint64_t)regions_n * sizeof(record_region) + SLOTS_TEXT_MOST + sizeof(uint64_t));
 }
 
-static uint64_t region_bytes(const packing *k, int chunk, bool states)
+static uint64_t region_bytes(const packing *packing, int chunk, bool states)
 {
-    return pages(states ? chunk_state_bytes(k, chunk) : chunk_weight_bytes(k, chunk));
+    return pages(states ? chunk_state_bytes(packing, chunk) : chunk_weight_bytes(packing, chunk));
 }
 
-uint64_t slots_bytes(const packing *k)
+uint64_t slots_bytes(const packing *packing)
 {
-    uint64_t bytes = DISK_ALIGN + 2 * record_bytes_of(count_regions(k));
-    for (int c = 0; c < k->chunks_n; c++)
-        if (k->chunks[c].trained)
-            bytes += 2 * (region_bytes(k, c, false) + region_bytes(k, c, true));
+    uint64_t bytes = DISK_ALIGN + 2 * record_bytes_of(count_regions(packing));
+    for (int c = 0; c < packing->chunks_n; c++)
+        if (packing->chunks[c].trained)
+            bytes += 2 * (region_bytes(packing, c, false) + region_bytes(packing, c, true));
     return bytes;
 }
 
-uint64_t slots_layout(const packing *k)
+uint64_t slots_layout(const packing *packing)
 {
-    uint64_t sum = sum_bytes((uint64_t)k->chunk_bytes, (uint64_t)k->type, k->optimizer->name, strlen(k->optimizer->name));
-    for (int c = 0; c < k->chunks_n; c++) {
-        const uint64_t of[] = {(uint64_t)c, k->chunks[c].trained, region_bytes(k, c, false), region_bytes(k, c, true)};
-        sum = sum_bytes(sum, (uint64_t)k->chunks_n, of, sizeof of);
+    uint64_t sum =
+        sum_bytes((uint64_t)packing->chunk_bytes, (uint64_t)packing->type, packing->optimizer->name, strlen(packing->optimizer->name));
+    for (int c = 0; c < packing->chunks_n; c++) {
+        const uint64_t of[] = {(uint64_t)c, packing->chunks[c].trained, region_bytes(packing, c, false), region_bytes(packing, c, true)};
+        sum = sum_bytes(sum, (uint64_t)packing->chunks_n, of, sizeof of);
     }
-    for (int i = 0; i < k->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
-        const uint64_t of[] = {(uint64_t)p->param, (uint64_t)p->row0, (uint64_t)p->rows, (uint64_t)p->chunk, (uint64_t)p->offset, p->low};
+    for (int i = 0; i < packing->pieces_n; i++) {
+        const piece *piece = &packing->pieces[i];
+        const uint64_t of[] = {(uint64_t)piece->param, (uint64_t)piece->row0,   (uint64_t)piece->rows,
+                               (uint64_t)piece->chunk, (uint64_t)piece->offset, piece->low};
         sum = sum_bytes(sum, (uint64_t)i, of, sizeof of);
-        sum = sum_bytes(sum, (uint64_t)i, p->slab, sizeof p->slab);
+        sum = sum_bytes(sum, (uint64_t)i, piece->slab, sizeof piece->slab);
     }
     return sum;
 }
 
-int slots_map_open(slots_map *m, const packing *k, pt_error *e)
+int slots_map_open(slots_map *m, const packing *packing, pt_error *e)
 {
-    const int n = count_regions(k);
-    *m = (slots_map){.layout = slots_layout(k), .record_bytes = record_bytes_of(n), .regions_n = n,
-                     .of_chunk = malloc(((size_t)k->chunks_n + 1) * sizeof *m->of_chunk),
+    const int n = count_regions(packing);
+    *m = (slots_map){.layout = slots_layout(packing), .record_bytes = record_bytes_of(n), .regions_n = n,
+                     .of_chunk = malloc(((size_t)packing->chunks_n + 1) * sizeof *m->of_chunk),
                      .regions = malloc(((size_t)n + 1) * sizeof *m->regions)};
     if (!m->of_chunk || !m->regions) {
         slots_map_close(m);
-        return pt_fail(e, PT_FAILED, "out of memory for the slots of %d chunks", k->chunks_n);
+        return pt_fail(e, PT_FAILED, "out of memory for the slots of %d chunks", packing->chunks_n);
     }
     m->file_bytes = DISK_ALIGN + 2 * m->record_bytes;
-    for (int c = 0, at = 0; c < k->chunks_n; c++) {
-        m->of_chunk[c] = k->chunks[c].trained ? at : -1;
-        for (int states = 0; states < 2 && k->chunks[c].trained; states++, at++) {
-            m->regions[at] = (slots_region){m->file_bytes, region_bytes(k, c, states)};
+    for (int c = 0, at = 0; c < packing->chunks_n; c++) {
+        m->of_chunk[c] = packing->chunks[c].trained ? at : -1;
+        for (int states = 0; states < 2 && packing->chunks[c].trained; states++, at++) {
+            m->regions[at] = (slots_region){m->file_bytes, region_bytes(packing, c, states)};
             m->file_bytes += 2 * m->regions[at].bytes;
         }
     }
@@ -102,11 +104,12 @@ int slots_map_find(const slots_map *m, object_kind kind, int chunk)
 
 void slots_count(const schedule_input *in, uint64_t *on_disk, uint64_t *elsewhere)
 {
-    const packing *k = in->packing;
+    const packing *packing = in->packing;
     *on_disk = *elsewhere = 0;
-    for (int c = 0; c < k->chunks_n; c++)
-        if (k->chunks[c].trained)
-            *(in->plan->chunks[c].placement == TIER_DISK ? on_disk : elsewhere) += region_bytes(k, c, false) + region_bytes(k, c, true);
+    for (int c = 0; c < packing->chunks_n; c++)
+        if (packing->chunks[c].trained)
+            *(in->plan->chunks[c].placement == TIER_DISK ? on_disk : elsewhere) +=
+                region_bytes(packing, c, false) + region_bytes(packing, c, true);
 }
 
 uint64_t slots_record_sum(const void *record, uint64_t bytes) { return sum_bytes(COMMIT_MAGIC, bytes, record, bytes); }
@@ -131,9 +134,9 @@ static int write_header(slots *s, const schedule_input *in, pt_error *e)
     return failed ? failed : disk_sync(s->file, e);
 }
 
-static int open_parts(slots *s, const packing *k, const disk_options *options, pt_error *e)
+static int open_parts(slots *s, const packing *packing, const disk_options *options, pt_error *e)
 {
-    int failed = slots_map_open(&s->map, k, e);
+    int failed = slots_map_open(&s->map, packing, e);
     if (failed)
         return failed;
     const size_t n = (size_t)s->map.regions_n + 1;
@@ -142,7 +145,7 @@ static int open_parts(slots *s, const packing *k, const disk_options *options, p
     s->sums = calloc(n, sizeof *s->sums);
     s->record = aligned_alloc(DISK_ALIGN, s->map.record_bytes);
     if (!s->committed || !s->newest || !s->sums || !s->record)
-        return pt_fail(e, PT_FAILED, "out of memory for the slots of %d chunks", k->chunks_n);
+        return pt_fail(e, PT_FAILED, "out of memory for the slots of %d chunks", packing->chunks_n);
     memset(s->committed, -1, n);
     memset(s->newest, -1, n);
     failed = disk_open_named(s->path, s->map.file_bytes, options, &s->file, e);

@@ -21,8 +21,8 @@ typedef struct slots_view slots_view;
 
 enum { SLOTS_TEXT_MOST = 256 << 10 };
 
-uint64_t slots_bytes(const packing *k); /* of the file */
-uint64_t slots_layout(const packing *k); /* identifies its layout */
+uint64_t slots_bytes(const packing *packing); /* of the file */
+uint64_t slots_layout(const packing *packing); /* identifies its layout */
 /* Bytes that a commit of this plan writes: of chunks on the disk, which a step writes anyway, and of all others. */
 void slots_count(const schedule_input *in, uint64_t *on_disk, uint64_t *elsewhere);
 
@@ -55,7 +55,7 @@ int64_t slots_view_slice_rows(const slots_view *v);
 uint64_t slots_view_layout(const slots_view *v);
 uint64_t slots_view_bytes(const slots_view *v); /* of the file */
 /* For the packing that it was written with: maps it, so that slots_view_at can be used. PT_FAILED: another one. */
-int slots_view_map(slots_view *v, const packing *k, pt_error *e);
+int slots_view_map(slots_view *v, const packing *packing, pt_error *e);
 const char *slots_view_at(const slots_view *v, object_kind kind, int chunk);
 
 #endif

@@ -31,7 +31,7 @@ typedef struct slots_map {
     slots_region *regions;
 } slots_map;
 
-int slots_map_open(slots_map *m, const packing *k, pt_error *e);
+int slots_map_open(slots_map *m, const packing *packing, pt_error *e);
 void slots_map_close(slots_map *m);
 /* -1: it has none */
 int slots_map_find(const slots_map *m, object_kind kind, int chunk);

@@ -225,9 +225,9 @@ void slots_view_committed(const slots_view *v, signed char *committed, signed ch
 
 /* ---- contents ---- */
 
-int slots_view_map(slots_view *v, const packing *k, pt_error *e)
+int slots_view_map(slots_view *v, const packing *packing, pt_error *e)
 {
-    int failed = slots_map_open(&v->map, k, e);
+    int failed = slots_map_open(&v->map, packing, e);
     if (failed)
         return failed;
     if (v->map.layout != v->header.layout || v->map.file_bytes != v->header.file_bytes || (uint64_t)v->map.regions_n != v->header.regions_n)

@@ -33,75 +33,76 @@ static int64_t values_of(const schedule_input *in, int index) { return in->model
 
 int64_t state_entries(const schedule_input *in, int kind, int index)
 {
-    const slab *l = state_slab(in, kind, index);
-    return kind == STATE_MASTER ? values_of(in, index) : l ? slab_of_param(l, &in->model->params[index]) : 0;
+    const slab *slab = state_slab(in, kind, index);
+    return kind == STATE_MASTER ? values_of(in, index) : slab ? slab_of_param(slab, &in->model->params[index]) : 0;
 }
 
 /* ---- chunks ---- */
 
-static int window_disk(state *s, bool write, pt_error *e)
+static int window_disk(state *state, bool write, pt_error *e)
 {
-    int failed = executor_disk(s->x, write, kept_weights(s->in, s->chunk), s->chunk, s->window, e);
-    if (failed || !s->in->training || !chunk_state_bytes(s->in->packing, s->chunk))
+    int failed = executor_disk(state->x, write, kept_weights(state->in, state->chunk), state->chunk, state->window, e);
+    if (failed || !state->in->training || !chunk_state_bytes(state->in->packing, state->chunk))
         return failed;
-    return executor_disk(s->x, write, OBJECT_STATES, s->chunk, s->window + kept_weight_bytes(s->in, s->chunk), e);
+    return executor_disk(state->x, write, OBJECT_STATES, state->chunk, state->window + kept_weight_bytes(state->in, state->chunk), e);
 }
 
-static int window_close(state *s, pt_error *e)
+static int window_close(state *state, pt_error *e)
 {
-    int failed = s->chunk >= 0 && s->changed ? window_disk(s, true, e) : 0;
-    s->chunk = -1;
-    s->changed = false;
+    int failed = state->chunk >= 0 && state->changed ? window_disk(state, true, e) : 0;
+    state->chunk = -1;
+    state->changed = false;
     return failed;
 }
 
-static int window_open(state *s, pt_error *e)
+static int window_open(state *state, pt_error *e)
 {
-    const packing *k = s->in->packing;
-    if (!s->fresh || !s->fresh[s->chunk])
-        return window_disk(s, false, e);
-    memset(s->window, 0, kept_weight_bytes(s->in, s->chunk) + (s->in->training ? chunk_state_bytes(k, s->chunk) : 0));
-    s->fresh[s->chunk] = false;
-    s->changed = true;
+    const packing *packing = state->in->packing;
+    if (!state->fresh || !state->fresh[state->chunk])
+        return window_disk(state, false, e);
+    memset(state->window, 0,
+           kept_weight_bytes(state->in, state->chunk) + (state->in->training ? chunk_state_bytes(packing, state->chunk) : 0));
+    state->fresh[state->chunk] = false;
+    state->changed = true;
     return 0;
 }
 
-int state_chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
+int state_chunk_open(state *state, int chunk, bool change, chunk_memory *out, pt_error *e)
 {
     uint64_t at;
-    if (s->view) {
-        out->weights = (char *)slots_view_at(s->view, OBJECT_WEIGHTS, chunk); /* nobody writes there */
-        out->states = (char *)slots_view_at(s->view, OBJECT_STATES, chunk);
+    if (state->view) {
+        out->weights = (char *)slots_view_at(state->view, OBJECT_WEIGHTS, chunk); /* nobody writes there */
+        out->states = (char *)slots_view_at(state->view, OBJECT_STATES, chunk);
         out->away = false;
         return 0;
     }
-    if (s->in->plan->chunks[chunk].placement != TIER_DISK) {
-        out->weights = executor_placement(s->x, kept_weights(s->in, chunk), chunk, &at);
-        out->states = s->in->training ? executor_placement(s->x, OBJECT_STATES, chunk, &at) : NULL;
-        out->away = s->bounce && s->in->plan->chunks[chunk].placement == TIER_DEVICE;
+    if (state->in->plan->chunks[chunk].placement != TIER_DISK) {
+        out->weights = executor_placement(state->x, kept_weights(state->in, chunk), chunk, &at);
+        out->states = state->in->training ? executor_placement(state->x, OBJECT_STATES, chunk, &at) : NULL;
+        out->away = state->bounce && state->in->plan->chunks[chunk].placement == TIER_DEVICE;
         return 0;
     }
     int failed = 0;
-    if (s->chunk != chunk) {
-        failed = window_close(s, e);
-        s->chunk = chunk;
+    if (state->chunk != chunk) {
+        failed = window_close(state, e);
+        state->chunk = chunk;
         if (!failed)
-            failed = window_open(s, e);
+            failed = window_open(state, e);
         if (failed)
-            s->chunk = -1;
+            state->chunk = -1;
     }
-    s->changed |= change;
-    out->weights = s->window;
-    out->states = s->window + kept_weight_bytes(s->in, chunk);
+    state->changed |= change;
+    out->weights = state->window;
+    out->states = state->window + kept_weight_bytes(state->in, chunk);
     out->away = false;
     return failed;
 }
 
-void state_open(state *s, executor *x)
+void state_open(state *s, executor *exec)
 {
-    *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1};
+    *s = (state){.x = exec, .in = executor_input_of(exec), .chunk = -1};
     uint64_t taken = schedule_window_bytes(s->in), bytes = taken + STATE_BOUNCE_BYTES + SPARE_BYTES;
-    s->window = executor_scratch(x, &bytes);
+    s->window = executor_scratch(exec, &bytes);
     if (s->in->host_tier) {
         s->bounce = s->window + taken;
         taken += STATE_BOUNCE_BYTES;
@@ -110,16 +111,16 @@ void state_open(state *s, executor *x)
     s->spare_bytes = bytes - taken;
 }
 
-int state_close(state *s, pt_error *e) { return window_close(s, e); }
+int state_close(state *state, pt_error *e) { return window_close(state, e); }
 
-size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64; }
+size_t state_half_of_spare(const state *state) { return state->spare_bytes / 2 / 64 * 64; }
 
 /* The bytes of the chunk that this rank keeps: all, or its shard. */
-void state_kept_range(const state *s, int chunk, int64_t *begin, int64_t *end)
+void state_kept_range(const state *state, int chunk, int64_t *begin, int64_t *end)
 {
-    const packing *k = s->in->packing;
-    const int64_t e = (int64_t)dtype_bytes(k->type);
-    const bool sharded = s->in->plan->chunks[chunk].sharded;
-    *begin = kept_weight_start(s->in, chunk) * e;
-    *end = sharded ? shard_start(k, chunk, k->rank + 1) * e : (int64_t)chunk_weight_bytes(k, chunk);
+    const packing *packing = state->in->packing;
+    const int64_t e = (int64_t)dtype_bytes(packing->type);
+    const bool sharded = state->in->plan->chunks[chunk].sharded;
+    *begin = kept_weight_start(state->in, chunk) * e;
+    *end = sharded ? shard_start(packing, chunk, packing->rank + 1) * e : (int64_t)chunk_weight_bytes(packing, chunk);
 }

@@ -47,61 +47,61 @@ typedef struct state {
     bool agreed;         /* all ranks know that the export has failed */
 } state;
 
-void state_open(state *s, executor *x);
-int state_close(state *s, pt_error *e); /* writes changes back */
+void state_open(state *state, executor *exec);
+int state_close(state *state, pt_error *e); /* writes changes back */
 
 /* Entries from .. from+n of parameter `index` as fp32: values row by row, or one per block of a slab. In a run without training state,
  * masters are the compute weights. Matrices in few bits are read decoded, and written whole. */
-int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
-int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
+int state_read(state *state, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
+int state_write(state *state, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
 /* With several ranks, each rank keeps the states of its shards, and all keep the weights in the compute type. All ranks call these
  * functions alike, and write their part of the same values. One of them, the reader, gets what is read; on the others `out` is room for
  * what they send. The reader is rank 0, unless state_share spreads reading: then each exported part is read, and written, by the rank that
  * keeps most of it, so that all ranks must see the folder. */
-int state_share(state *s, bool spread, pt_error *e);
-bool state_reads(const state *s); /* whether this rank is the reader */
+int state_share(state *state, bool spread, pt_error *e);
+bool state_reads(const state *state); /* whether this rank is the reader */
 
 struct safetensors;
 /* Loads the weights from a Hugging Face folder, or random ones. All other state becomes zero. */
-int state_load(state *s, const struct safetensors *st, pt_error *e);
+int state_load(state *state, const struct safetensors *st, pt_error *e);
 /* The same from files with the masters alone, as state_export_kind writes them. */
-int state_load_masters(state *s, const struct safetensors *st, pt_error *e);
+int state_load_masters(state *state, const struct safetensors *st, pt_error *e);
 /* The same with trained parameters from one folder, and frozen ones from another that has all. */
-int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
+int state_load_beside(state *state, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 /* The same with the weights of each block that has an entry in `of_block` from that file, and all others from `origin`. */
-int state_load_blocks(state *s, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e);
-int state_init(state *s, uint64_t seed, pt_error *e);
+int state_load_blocks(state *state, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e);
+int state_init(state *state, uint64_t seed, pt_error *e);
 /* Loads the base of a model with adapters, and the adapters, each from files or at random (NULL). */
-int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
+int state_load_adapted(state *state, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* After loading: sets the head at random. */
-int state_init_head(state *s, uint64_t seed, pt_error *e);
+int state_init_head(state *state, uint64_t seed, pt_error *e);
 /* After loading: sets rows first .. first + n of the vocabulary's tables to means of other rows in the files; those of row first + i end at
  * end[i] of the list `of`. */
 typedef struct state_new_rows { int64_t first; size_t n; const uint32_t *of; const size_t *end; } state_new_rows;
-int state_add_rows(state *s, const struct safetensors *st, const state_new_rows *rows, pt_error *e);
+int state_add_rows(state *state, const struct safetensors *st, const state_new_rows *rows, pt_error *e);
 /* Loads one kind of state other than masters, from files that hold it under the weights' names. */
-int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
+int state_load_kind(state *state, int kind, const struct safetensors *st, pt_error *e);
 /* Loads all kinds of the trained parameters from a commit of a run with one rank (slots.h), whatever its plan was. Frozen ones are loaded
  * before. */
-int state_load_slots(state *s, struct slots_view *from, pt_error *e);
+int state_load_slots(state *state, struct slots_view *from, pt_error *e);
 /* A checksum of the frozen parameters that are not in few bits, as this rank has them. */
-int state_frozen_sum(state *s, uint64_t *sum, pt_error *e);
+int state_frozen_sum(state *state, uint64_t *sum, pt_error *e);
 /* A checksum of each kind's values that depends neither on where they lie nor on the rank (with adapters: of the adapters alone). It tells
  * whether what was loaded is what was exported. Matrices in few bits are left out. */
-int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
+int state_checksums(state *state, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* Writes the masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits from their origin. */
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
+int state_export(state *state, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
 /* The same with the weights that are trained in this turn alone, under the weights' names. */
-int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e);
+int state_export_trained(state *state, const char *folder, const char *name, pt_dtype dtype, pt_error *e);
 /* Writes the adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
-int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
+int state_export_adapter(state *state, const char *folder, const char *name, pt_error *e);
 /* Writes one kind of state under the weights' names: masters as fp32 (none in few bits; with `trained_only` only trained ones), others as
  * stored. Values have the weights' shapes; entries of blocks are a list per tensor. */
-int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);
+int state_export_kind(state *state, int kind, bool trained_only, const char *folder, pt_error *e);
 /* The same of the parameters that are trained in every turn (param.always); and reads them, from files that may hold others, too. */
-bool state_has_always(const state *s, int kind); /* are there any, with this kind? */
-int state_export_always(state *s, int kind, const char *folder, pt_error *e);
-int state_load_always(state *s, int kind, const struct safetensors *st, pt_error *e);
+bool state_has_always(const state *state, int kind); /* are there any, with this kind? */
+int state_export_always(state *state, int kind, const char *folder, pt_error *e);
+int state_load_always(state *state, int kind, const struct safetensors *st, pt_error *e);
 
 #endif

@@ -36,19 +36,19 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *o
 
 static int meet(void *arg, int failed, pt_error *e)
 {
-    state *s = arg;
-    failed = comm_agree(executor_comm(s->x), failed, e);
-    s->agreed = s->agreed || failed;
+    state *state = arg;
+    failed = comm_agree(executor_comm(state->x), failed, e);
+    state->agreed = state->agreed || failed;
     return failed;
 }
 
-static int open_writer(state *s, const char *folder, const char *name, uint64_t shard_bytes, safetensors_writer **out, pt_error *e)
+static int open_writer(state *state, const char *folder, const char *name, uint64_t shard_bytes, safetensors_writer **out, pt_error *e)
 {
-    const int rank = s->in->packing->rank;
+    const int rank = state->in->packing->rank;
     int failed = safetensors_writer_open(folder, name, shard_bytes, out, e);
-    if (failed || !executor_comm(s->x))
+    if (failed || !executor_comm(state->x))
         return failed;
-    safetensors_share(*out, &(safetensors_sharing){.leads = !rank, .writes = !rank || s->spread, .meet = meet, .arg = s});
+    safetensors_share(*out, &(safetensors_sharing){.leads = !rank, .writes = !rank || state->spread, .meet = meet, .arg = state});
     safetensors_set_turn(*out, !rank);
     return 0;
 }
@@ -57,22 +57,22 @@ static int open_writer(state *s, const char *folder, const char *name, uint64_t 
 static int type_of(void *arg, int index)
 {
     const getter *g = arg;
-    const slab *l = state_slab(g->s->in, g->kind, index);
+    const slab *slab = state_slab(g->s->in, g->kind, index);
     if (state_in_few_bits(g->s, g->kind, index))
         return -1;
     const param *p = &g->s->in->model->params[index];
     if (g->kind == STATE_MASTER)
         return is_of(p, g->of) ? (int)g->master : -1;
-    return l && (g->of != OF_ALWAYS || p->always) ? (int)l->type : -1;
+    return slab && (g->of != OF_ALWAYS || p->always) ? (int)slab->type : -1;
 }
 
 /* Has this kind other entries than one per value? Then those of all parameters that have it. */
-static bool is_listed(const state *s, int kind)
+static bool is_listed(const state *state, int kind)
 {
-    for (int i = 0; i < s->in->model->params_n; i++) {
-        const slab *l = state_slab(s->in, kind, i);
-        if (l)
-            return !slab_is_of_values(l);
+    for (int i = 0; i < state->in->model->params_n; i++) {
+        const slab *slab = state_slab(state->in, kind, i);
+        if (slab)
+            return !slab_is_of_values(slab);
     }
     return false;
 }
@@ -80,181 +80,183 @@ static bool is_listed(const state *s, int kind)
 /* Entries of a Hugging Face tensor. */
 typedef struct listed { int index; int64_t from, n; const param_part *part; pt_dtype type; } listed;
 
-static listed listed_of(const state *s, int kind, int index, int k)
+static listed listed_of(const state *state, int kind, int index, int k)
 {
-    const param *p = &s->in->model->params[index];
-    const slab *l = state_slab(s->in, kind, index);
-    return (listed){index, slab_first(l, p, k), slab_of_part(l, p, k), &p->part[k], l->type};
+    const param *p = &state->in->model->params[index];
+    const slab *slab = state_slab(state->in, kind, index);
+    return (listed){index, slab_first(slab, p, k), slab_of_part(slab, p, k), &p->part[k], slab->type};
 }
 
 typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
 
-static int each_listed(state *s, int kind, whose of, listed_fn fn, void *arg, int *count, pt_error *e)
+static int each_listed(state *state, int kind, whose of, listed_fn fn, void *arg, int *count, pt_error *e)
 {
     *count = 0;
-    for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; is_of(&s->in->model->params[i], of) && state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
-            const listed t = listed_of(s, kind, i, k);
-            int failed = fn(arg, s, kind, &t, (*count)++, e);
+    for (int i = 0; i < state->in->model->params_n; i++)
+        for (int k = 0; is_of(&state->in->model->params[i], of) && state_slab(state->in, kind, i) && k < state->in->model->params[i].parts;
+             k++) {
+            const listed t = listed_of(state, kind, i, k);
+            int failed = fn(arg, state, kind, &t, (*count)++, e);
             if (failed)
                 return failed;
         }
     return 0;
 }
 
-static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+static int declare_listed(void *arg, state *state, int kind, const listed *t, int number, pt_error *e)
 {
     int given = safetensors_declare(arg, t->part->name, t->type, 1, &t->n, e);
     return given < 0 ? given : 0;
 }
 
 /* Moves the values in runs of rows that fit the spare scratch. */
-static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
+static int move_listed(state *state, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
 {
-    const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
-    float *values = (float *)s->spare;
+    const int64_t room = (int64_t)(state->spare_bytes / sizeof(float));
+    float *values = (float *)state->spare;
     int failed = 0;
     for (int64_t at = 0; at < t->n && !failed; at += room) {
         const int64_t n = t->n - at < room ? t->n - at : room;
         if (!from) {
-            state_choose_reader(s, kind, t->index, t->from + at, n);
-            safetensors_set_turn(file, state_reads(s));
+            state_choose_reader(state, kind, t->index, t->from + at, n);
+            safetensors_set_turn(file, state_reads(state));
         }
         failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
-                      : state_read(s, kind, t->index, t->from + at, n, values, e);
+                      : state_read(state, kind, t->index, t->from + at, n, values, e);
         if (!failed)
-            failed = from ? state_write(s, kind, t->index, t->from + at, n, values, e)
+            failed = from ? state_write(state, kind, t->index, t->from + at, n, values, e)
                           : safetensors_append_f32(file, number, values, (uint64_t)n, e);
     }
     return failed;
 }
 
-static int append_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+static int append_listed(void *arg, state *state, int kind, const listed *t, int number, pt_error *e)
 {
-    return move_listed(s, kind, t, number, NULL, arg, e);
+    return move_listed(state, kind, t, number, NULL, arg, e);
 }
 
-static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+static int load_listed(void *arg, state *state, int kind, const listed *t, int number, pt_error *e)
 {
     const safetensors_tensor *from = safetensors_find(arg, t->part->name);
     if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != t->type)
         return pt_fail(e, PT_FAILED,
                        "%s: tensor \"%s\" with %lld values of %s is missing: the checkpoint is damaged; continue from another one with "
                        "`resume_from` DIR",
-                       safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind), t->part->name,
+                       safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(state->in, kind), t->part->name,
                        (long long)t->n, dtype_name(t->type));
-    return move_listed(s, kind, t, number, from, arg, e);
+    return move_listed(state, kind, t, number, from, arg, e);
 }
 
-int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
+int state_load_kind(state *state, int kind, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, kind, OF_TRAINED, NULL, PT_F32};
+    getter g = {state, kind, OF_TRAINED, NULL, PT_F32};
     int count;
-    if (is_listed(s, kind))
-        return each_listed(s, kind, OF_ALL, load_listed, (void *)st, &count, e);
-    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
-    return failed ? failed : state_fill(s, kind, &(state_source){.st = st}, e);
+    if (is_listed(state, kind))
+        return each_listed(state, kind, OF_ALL, load_listed, (void *)st, &count, e);
+    int failed = weights_check_some(state->in->model, st, type_of, &g, e);
+    return failed ? failed : state_fill(state, kind, &(state_source){.st = st}, e);
 }
 
-int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
+int state_load_masters(state *state, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, OF_ALL, NULL, PT_F32};
-    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
-    return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
+    getter g = {state, STATE_MASTER, OF_ALL, NULL, PT_F32};
+    int failed = weights_check_some(state->in->model, st, type_of, &g, e);
+    return failed ? failed : state_begin(state, &(state_source){.st = st}, e);
 }
 
-int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
+int state_load_beside(state *state, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, OF_TRAINED, NULL, PT_F32};
-    int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
+    getter g = {state, STATE_MASTER, OF_TRAINED, NULL, PT_F32};
+    int failed = weights_check_some(state->in->model, trained, type_of, &g, e);
     if (!failed)
-        failed = weights_check(s->in->model, all, NULL, e);
-    return failed ? failed : state_begin(s, &(state_source){.st = trained, .frozen = all}, e);
+        failed = weights_check(state->in->model, all, NULL, e);
+    return failed ? failed : state_begin(state, &(state_source){.st = trained, .frozen = all}, e);
 }
 
-static int export_listed(state *s, int kind, whose of, safetensors_writer *w, pt_error *e)
+static int export_listed(state *state, int kind, whose of, safetensors_writer *writer, pt_error *e)
 {
     int count;
-    int failed = each_listed(s, kind, of, declare_listed, w, &count, e);
+    int failed = each_listed(state, kind, of, declare_listed, writer, &count, e);
     if (!failed)
-        failed = safetensors_begin(w, e);
+        failed = safetensors_begin(writer, e);
     if (!failed)
-        failed = each_listed(s, kind, of, append_listed, w, &count, e);
-    return failed ? failed : safetensors_finish(w, e);
+        failed = each_listed(state, kind, of, append_listed, writer, &count, e);
+    return failed ? failed : safetensors_finish(writer, e);
 }
 
-static int export_kind(state *s, int kind, whose of, const char *folder, pt_error *e)
+static int export_kind(state *state, int kind, whose of, const char *folder, pt_error *e)
 {
-    safetensors_writer *w;
-    int failed = open_writer(s, folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
+    safetensors_writer *writer;
+    int failed = open_writer(state, folder, state_name(state->in, kind), SAFETENSORS_SHARD_DEFAULT, &writer, e);
     if (failed)
         return failed;
-    getter g = {s, kind, of, w, PT_F32};
-    failed = is_listed(s, kind) ? export_listed(s, kind, of == OF_ALWAYS ? of : OF_ALL, w, e)
-                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
-                                                         s->spare_bytes, e);
-    safetensors_writer_close(w);
+    getter g = {state, kind, of, writer, PT_F32};
+    failed = is_listed(state, kind) ? export_listed(state, kind, of == OF_ALWAYS ? of : OF_ALL, writer, e)
+                                   : weights_export_some(state->in->model, writer, type_of, (weights_layout){0}, get_rows, &g, state->spare,
+                                                         state->spare_bytes, e);
+    safetensors_writer_close(writer);
     return failed;
 }
 
-int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
+int state_export_kind(state *state, int kind, bool trained_only, const char *folder, pt_error *e)
 {
-    return export_kind(s, kind, trained_only ? OF_TRAINED : OF_ALL, folder, e);
+    return export_kind(state, kind, trained_only ? OF_TRAINED : OF_ALL, folder, e);
 }
 
-bool state_has_always(const state *s, int kind)
+bool state_has_always(const state *state, int kind)
 {
     bool any = false;
-    for (int i = 0; i < s->in->model->params_n; i++)
-        any = any || (s->in->model->params[i].always && state_entries(s->in, kind, i));
+    for (int i = 0; i < state->in->model->params_n; i++)
+        any = any || (state->in->model->params[i].always && state_entries(state->in, kind, i));
     return any;
 }
 
-int state_export_always(state *s, int kind, const char *folder, pt_error *e) { return export_kind(s, kind, OF_ALWAYS, folder, e); }
+int state_export_always(state *state, int kind, const char *folder, pt_error *e) { return export_kind(state, kind, OF_ALWAYS, folder, e); }
 
-int state_load_always(state *s, int kind, const struct safetensors *st, pt_error *e)
+int state_load_always(state *state, int kind, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, kind, OF_ALWAYS, NULL, PT_F32};
+    getter g = {state, kind, OF_ALWAYS, NULL, PT_F32};
     int count;
-    if (kind != STATE_MASTER && is_listed(s, kind))
-        return each_listed(s, kind, OF_ALWAYS, load_listed, (void *)st, &count, e);
-    int failed = weights_check_among(s->in->model, st, type_of, &g, NULL, e);
-    return failed ? failed : state_fill(s, kind, &(state_source){.st = st, .always = true}, e);
+    if (kind != STATE_MASTER && is_listed(state, kind))
+        return each_listed(state, kind, OF_ALWAYS, load_listed, (void *)st, &count, e);
+    int failed = weights_check_among(state->in->model, st, type_of, &g, NULL, e);
+    return failed ? failed : state_fill(state, kind, &(state_source){.st = st, .always = true}, e);
 }
 
 /* One file. */
-static int export_masters(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, whose of, pt_error *e)
+static int export_masters(state *state, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, whose of, pt_error *e)
 {
-    safetensors_writer *w;
-    int failed = open_writer(s, folder, name, UINT64_MAX, &w, e);
+    safetensors_writer *writer;
+    int failed = open_writer(state, folder, name, UINT64_MAX, &writer, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, of, w, dtype};
-    failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
-    safetensors_writer_close(w);
+    getter g = {state, STATE_MASTER, of, writer, dtype};
+    failed = weights_export_some(state->in->model, writer, type_of, layout, get_rows, &g, state->spare, state->spare_bytes, e);
+    safetensors_writer_close(writer);
     return failed;
 }
 
-int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+int state_export_adapter(state *state, const char *folder, const char *name, pt_error *e)
 {
-    const weights_layout layout = {.naming = weights_naming_of_adapters(s->in->model), .adapter = true};
-    return export_masters(s, folder, name, PT_F32, layout, OF_TRAINED, e);
+    const weights_layout layout = {.naming = weights_naming_of_adapters(state->in->model), .adapter = true};
+    return export_masters(state, folder, name, PT_F32, layout, OF_TRAINED, e);
 }
 
-int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e)
+int state_export_trained(state *state, const char *folder, const char *name, pt_dtype dtype, pt_error *e)
 {
-    return export_masters(s, folder, name, dtype, (weights_layout){0}, OF_TURN, e);
+    return export_masters(state, folder, name, dtype, (weights_layout){0}, OF_TURN, e);
 }
 
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
+int state_export(state *state, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
-    safetensors_writer *w;
-    int failed = open_writer(s, folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
+    safetensors_writer *writer;
+    int failed = open_writer(state, folder, name, SAFETENSORS_SHARD_DEFAULT, &writer, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, OF_ALL, w, PT_F32};
-    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? state_half_of_spare(s) : s->spare_bytes, e);
-    safetensors_writer_close(w);
+    getter g = {state, STATE_MASTER, OF_ALL, writer, PT_F32};
+    failed = weights_export(state->in->model, writer, dtype, layout, get_rows, &g, state->spare,
+                            state->origin ? state_half_of_spare(state) : state->spare_bytes, e);
+    safetensors_writer_close(writer);
     return failed;
 }
 
@@ -269,34 +271,34 @@ static void add_rows(void *arg, int64_t from, int64_t n, const float *values)
     x->sum += state_rows_sum(x->index, from / x->cols, n / x->cols, x->cols, values);
 }
 
-static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_error *e)
+static int kind_checksum(state *state, int kind, int index, uint64_t *checksum, pt_error *e)
 {
-    const slab *l = state_slab(s->in, kind, index);
-    summing x = {index, l && !slab_is_of_values(l) ? 1 : s->in->model->params[index].cols, 0};
-    int failed = state_entries(s->in, kind, index) ? state_each_own(s, kind, index, add_rows, &x, e) : 0;
+    const slab *slab = state_slab(state->in, kind, index);
+    summing x = {index, slab && !slab_is_of_values(slab) ? 1 : state->in->model->params[index].cols, 0};
+    int failed = state_entries(state->in, kind, index) ? state_each_own(state, kind, index, add_rows, &x, e) : 0;
     *checksum += x.sum;
     return failed;
 }
 
-int state_frozen_sum(state *s, uint64_t *sum, pt_error *e)
+int state_frozen_sum(state *state, uint64_t *sum, pt_error *e)
 {
     int failed = 0;
     *sum = 0;
-    for (int i = 0; i < s->in->model->params_n && !failed; i++)
-        if (!s->in->model->params[i].trainable && !state_in_few_bits(s, STATE_MASTER, i))
-            failed = kind_checksum(s, STATE_MASTER, i, sum, e);
+    for (int i = 0; i < state->in->model->params_n && !failed; i++)
+        if (!state->in->model->params[i].trainable && !state_in_few_bits(state, STATE_MASTER, i))
+            failed = kind_checksum(state, STATE_MASTER, i, sum, e);
     return failed;
 }
 
-int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e)
+int state_checksums(state *state, uint64_t checksums[STATE_KINDS_MOST], pt_error *e)
 {
-    const int kinds = state_kinds(s->in);
-    comm *c = executor_comm(s->x);
+    const int kinds = state_kinds(state->in);
+    comm *c = executor_comm(state->x);
     uint64_t own[STATE_KINDS_MOST] = {0}, all[COMM_RANKS_MOST][STATE_KINDS_MOST];
     int failed = 0;
-    for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
-            failed = state_in_few_bits(s, k, i) ? 0 : kind_checksum(s, k, i, &own[k], e);
+    for (int i = 0; i < state->in->model->params_n; i++)
+        for (int k = 0; k < kinds && !failed && (state->in->model->params[i].trainable || !state->in->model->adapters); k++)
+            failed = state_in_few_bits(state, k, i) ? 0 : kind_checksum(state, k, i, &own[k], e);
     if (!failed && c)
         failed = comm_all_gather(c, own, sizeof own, all, e);
     memset(checksums, 0, sizeof own);

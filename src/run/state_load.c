@@ -22,20 +22,20 @@ uint64_t state_rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, c
 }
 
 /* States and paddings of chunks in memory. */
-static int clear_memory(state *s, pt_error *e)
+static int clear_memory(state *state, pt_error *e)
 {
-    const packing *k = s->in->packing;
-    for (int c = 0; s->in->training && c < k->chunks_n; c++) {
+    const packing *packing = state->in->packing;
+    for (int c = 0; state->in->training && c < packing->chunks_n; c++) {
         chunk_memory m;
-        if (s->in->plan->chunks[c].placement == TIER_DISK)
+        if (state->in->plan->chunks[c].placement == TIER_DISK)
             continue;
-        const uint64_t states = chunk_state_bytes(k, c);
-        int failed = state_chunk_open(s, c, true, &m, e);
+        const uint64_t states = chunk_state_bytes(packing, c);
+        int failed = state_chunk_open(state, c, true, &m, e);
         if (!failed && m.away) {
             if (states)
-                failed = executor_move(s->x, m.states, NULL, states, e);
+                failed = executor_move(state->x, m.states, NULL, states, e);
             if (!failed)
-                failed = executor_move(s->x, m.weights, NULL, kept_weight_bytes(s->in, c), e);
+                failed = executor_move(state->x, m.weights, NULL, kept_weight_bytes(state->in, c), e);
         }
         if (failed)
             return failed;
@@ -43,7 +43,7 @@ static int clear_memory(state *s, pt_error *e)
             continue;
         if (states)
             memset(m.states, 0, states);
-        memset(m.weights, 0, kept_weight_bytes(s->in, c));
+        memset(m.weights, 0, kept_weight_bytes(state->in, c));
     }
     return 0;
 }
@@ -80,12 +80,12 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
 }
 
 /* The reader has one half of the spare scratch. */
-int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
+int state_read_origin(state *state, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
 {
-    const size_t half = state_half_of_spare(s);
+    const size_t half = state_half_of_spare(state);
     if (from->st)
-        return weights_read(s->in->model, from->st, index, row, rows, out, s->spare + half, half, e);
-    init_rows(s->in->model, from->seed, index, row, rows, executor_threads(s->x), out);
+        return weights_read(state->in->model, from->st, index, row, rows, out, state->spare + half, half, e);
+    init_rows(state->in->model, from->seed, index, row, rows, executor_threads(state->x), out);
     return 0;
 }
 
@@ -128,38 +128,38 @@ static int take_stored(void *arg, int index, int part, pt_error *e)
     return failed ? failed : 1;
 }
 
-static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
+static int fill_few_bits(state *state, int index, const state_origin *from, pt_error *e)
 {
-    quantizing q = {s, index, NULL, from, NULL};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, state_put_bytes, take_stored, &q}, (float *)s->spare,
-                    state_half_of_spare(s) / sizeof(float), e);
+    quantizing q = {state, index, NULL, from, NULL};
+    return quantize(state->in->model, index, &(quantize_io){rows_of_origin, state_put_bytes, take_stored, &q}, (float *)state->spare,
+                    state_half_of_spare(state) / sizeof(float), e);
 }
 
 /* Reads the values in runs of rows that fit the other half of the spare scratch. */
-static int fill_values(state *s, int kind, int index, const state_origin *from, bool summed, pt_error *e)
+static int fill_values(state *state, int kind, int index, const state_origin *from, bool summed, pt_error *e)
 {
-    const param *p = &s->in->model->params[index];
-    float *values = (float *)s->spare;
-    const int64_t step = (int64_t)(state_half_of_spare(s) / sizeof(float)) / p->cols;
+    const param *p = &state->in->model->params[index];
+    float *values = (float *)state->spare;
+    const int64_t step = (int64_t)(state_half_of_spare(state) / sizeof(float)) / p->cols;
     if (step < 1)
-        return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, state_half_of_spare(s));
+        return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, state_half_of_spare(state));
     int failed = 0;
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
-        failed = state_read_origin(s, from, index, row, rows, values, e);
-        const uint64_t sum = !failed && (summed || executor_comm(s->x)) ? state_rows_sum(index, row, rows, p->cols, values) : 0;
-        s->base_sum += summed ? sum : 0;
-        s->read_sum += sum;
+        failed = state_read_origin(state, from, index, row, rows, values, e);
+        const uint64_t sum = !failed && (summed || executor_comm(state->x)) ? state_rows_sum(index, row, rows, p->cols, values) : 0;
+        state->base_sum += summed ? sum : 0;
+        state->read_sum += sum;
         if (!failed)
-            failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
+            failed = state_write(state, kind, index, row * p->cols, rows * p->cols, values, e);
     }
     return failed;
 }
 
 /* Parameter by parameter. */
-int state_fill(state *s, int kind, const state_source *from, pt_error *e)
+int state_fill(state *state, int kind, const state_source *from, pt_error *e)
 {
-    const model *m = s->in->model;
+    const model *m = state->in->model;
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
         const param *p = &m->params[i];
@@ -169,31 +169,31 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e)
         const bool theirs = (!p->trainable || new_module) && (from->frozen || from->apart);
         const struct safetensors *own = from->of_block ? from->of_block[p->block] : NULL;
         const state_origin o = {own ? own : theirs ? from->frozen : from->st, from->seed};
-        if (state_in_few_bits(s, kind, i))
-            failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
-        else if (state_entries(s->in, kind, i))
-            failed = fill_values(s, kind, i, &o, from->apart && !p->trainable, e);
+        if (state_in_few_bits(state, kind, i))
+            failed = fill_few_bits(state, i, state->origin ? state->origin : &o, e);
+        else if (state_entries(state->in, kind, i))
+            failed = fill_values(state, kind, i, &o, from->apart && !p->trainable, e);
     }
     return failed;
 }
 
 /* Writes masters, and zeros for all other kinds. A chunk on the disk is written once without being read first: every chunk has a piece, and
  * fill writes all pieces. */
-int state_begin(state *s, const state_source *from, pt_error *e)
+int state_begin(state *state, const state_source *from, pt_error *e)
 {
-    const int n = s->in->packing->chunks_n;
-    s->fresh = malloc((size_t)n * sizeof *s->fresh);
-    if (!s->fresh)
+    const int n = state->in->packing->chunks_n;
+    state->fresh = malloc((size_t)n * sizeof *state->fresh);
+    if (!state->fresh)
         return pt_fail(e, PT_FAILED, "out of memory");
-    s->chunk = -1; /* whichever chunk is in the window */
-    s->changed = false;
+    state->chunk = -1; /* whichever chunk is in the window */
+    state->changed = false;
     for (int c = 0; c < n; c++)
-        s->fresh[c] = s->in->plan->chunks[c].placement == TIER_DISK;
-    int failed = clear_memory(s, e);
+        state->fresh[c] = state->in->plan->chunks[c].placement == TIER_DISK;
+    int failed = clear_memory(state, e);
     if (!failed)
-        failed = from->slots ? state_copy_trained(s, from->slots, e) : state_fill(s, STATE_MASTER, from, e);
-    free(s->fresh);
-    s->fresh = NULL;
+        failed = from->slots ? state_copy_trained(state, from->slots, e) : state_fill(state, STATE_MASTER, from, e);
+    free(state->fresh);
+    state->fresh = NULL;
     return failed;
 }
 
@@ -221,47 +221,47 @@ static int magnitude_matrix(param_role role)
 
 /* Reads a frozen matrix again as it is stored; with several ranks each may keep a part of it. *few_bits: NULL if the matrix is not in few
  * bits. */
-static int copy_base(state *s, int index, const state_origin *origin, char **few_bits, pt_error *e)
+static int copy_base(state *state, int index, const state_origin *origin, char **few_bits, pt_error *e)
 {
-    const param *w = &s->in->model->params[index];
+    const param *w = &state->in->model->params[index];
     *few_bits = w->storage == STORAGE_PLAIN ? NULL : malloc(storage_bytes(w));
     if (w->storage == STORAGE_PLAIN)
         return 0;
     if (!*few_bits)
         return pt_fail(e, PT_FAILED, "out of memory");
-    quantizing q = {s, index, NULL, origin, *few_bits};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, state_put_bytes, take_stored, &q}, (float *)s->spare,
-                    state_half_of_spare(s) / sizeof(float), e);
+    quantizing q = {state, index, NULL, origin, *few_bits};
+    return quantize(state->in->model, index, &(quantize_io){rows_of_origin, state_put_bytes, take_stored, &q}, (float *)state->spare,
+                    state_half_of_spare(state) / sizeof(float), e);
 }
 
-static int read_base(state *s, int index, const state_origin *origin, const char *few_bits, int64_t row, int64_t rows, float *out,
+static int read_base(state *state, int index, const state_origin *origin, const char *few_bits, int64_t row, int64_t rows, float *out,
                      pt_error *e)
 {
     if (!few_bits)
-        return state_read_origin(s, origin, index, row, rows, out, e);
-    dequantize_rows(&s->in->model->params[index], few_bits, row, rows, out);
+        return state_read_origin(state, origin, index, row, rows, out, e);
+    dequantize_rows(&state->in->model->params[index], few_bits, row, rows, out);
     return 0;
 }
 
 /* A new magnitude is the norm of its row of W, as computation reads W. */
-static int measure_magnitude(state *s, int index, const state_origin *origin, pt_error *e)
+static int measure_magnitude(state *state, int index, const state_origin *origin, pt_error *e)
 {
-    const model *m = s->in->model;
+    const model *m = state->in->model;
     const param *p = &m->params[index];
     const int matrix = magnitude_matrix(p->role), of = m->blocks[p->block].param_of_role[adapter_base(matrix)];
     const param *w = &m->params[of];
-    float *values = (float *)s->spare;
-    int64_t at = 0, step = (int64_t)(state_half_of_spare(s) / sizeof *values) / w->cols;
+    float *values = (float *)state->spare;
+    int64_t at = 0, step = (int64_t)(state_half_of_spare(state) / sizeof *values) / w->cols;
     char *few_bits;
-    int failed = copy_base(s, of, origin, &few_bits, e);
+    int failed = copy_base(state, of, origin, &few_bits, e);
     for (int k = 0; k < w->parts; k++) {
         const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
         for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
             const int64_t rows = end - row < step ? end - row : step;
-            failed = read_base(s, of, origin, few_bits, row, rows, values, e);
+            failed = read_base(state, of, origin, few_bits, row, rows, values, e);
             for (int64_t i = 0; i < rows && !failed; i++, at++) {
-                const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type, w->storage != STORAGE_PLAIN);
-                failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
+                const float norm = row_norm(values + i * w->cols, w->cols, state->in->packing->type, w->storage != STORAGE_PLAIN);
+                failed = state_write(state, STATE_MASTER, index, at, 1, &norm, e);
             }
         }
     }
@@ -269,53 +269,53 @@ static int measure_magnitude(state *s, int index, const state_origin *origin, pt
     return failed;
 }
 
-int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e)
+int state_load_adapted(state *state, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e)
 {
-    const model *m = s->in->model;
+    const model *m = state->in->model;
     int failed = base ? weights_check(m, base, NULL, e) : 0;
     if (!failed && adapter)
         failed = weights_check_adapter(m, adapter, e);
-    s->base_sum = 0;
+    state->base_sum = 0;
     if (!failed)
-        failed = state_begin(s, &(state_source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
+        failed = state_begin(state, &(state_source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
     for (int i = 0; i < m->params_n && !adapter && !failed; i++)
         if (m->params[i].kind->use == USE_MAGNITUDE)
-            failed = measure_magnitude(s, i, s->origin ? s->origin : &(state_origin){base, seed}, e);
+            failed = measure_magnitude(state, i, state->origin ? state->origin : &(state_origin){base, seed}, e);
     return failed;
 }
 
-int state_load(state *s, const struct safetensors *st, pt_error *e)
+int state_load(state *state, const struct safetensors *st, pt_error *e)
 {
-    int failed = weights_check(s->in->model, st, NULL, e);
-    return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
+    int failed = weights_check(state->in->model, st, NULL, e);
+    return failed ? failed : state_begin(state, &(state_source){.st = st}, e);
 }
 
-int state_load_blocks(state *s, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e)
+int state_load_blocks(state *state, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e)
 {
-    return state_begin(s, &(state_source){.st = origin->st, .seed = origin->seed, .of_block = of_block}, e);
+    return state_begin(state, &(state_source){.st = origin->st, .seed = origin->seed, .of_block = of_block}, e);
 }
 
-int state_init(state *s, uint64_t seed, pt_error *e) { return state_begin(s, &(state_source){.seed = seed}, e); }
+int state_init(state *state, uint64_t seed, pt_error *e) { return state_begin(state, &(state_source){.seed = seed}, e); }
 
 /* row: room for one. */
-static int add_row(state *s, const state_origin *from, int index, int64_t to, const uint32_t *of, size_t n, float *row, double *sum,
+static int add_row(state *state, const state_origin *from, int index, int64_t to, const uint32_t *of, size_t n, float *row, double *sum,
                    pt_error *e)
 {
-    const int64_t cols = s->in->model->params[index].cols;
+    const int64_t cols = state->in->model->params[index].cols;
     int failed = 0;
     for (size_t k = 0; k < n && !failed; k++) {
-        failed = state_read_origin(s, from, index, of[k], 1, row, e);
+        failed = state_read_origin(state, from, index, of[k], 1, row, e);
         for (int64_t c = 0; c < cols; c++)
             sum[c] = (k ? sum[c] : 0) + (double)row[c];
     }
     for (int64_t c = 0; c < cols; c++)
         row[c] = (float)(sum[c] / (double)n);
-    return failed ? failed : state_write(s, STATE_MASTER, index, to * cols, cols, row, e);
+    return failed ? failed : state_write(state, STATE_MASTER, index, to * cols, cols, row, e);
 }
 
-int state_add_rows(state *s, const struct safetensors *st, const state_new_rows *rows, pt_error *e)
+int state_add_rows(state *state, const struct safetensors *st, const state_new_rows *rows, pt_error *e)
 {
-    const model *m = s->in->model;
+    const model *m = state->in->model;
     const state_origin from = {.st = st};
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
@@ -325,23 +325,23 @@ int state_add_rows(state *s, const struct safetensors *st, const state_new_rows 
         double *sum = malloc((size_t)m->params[i].cols * sizeof *sum);
         failed = row && sum ? 0 : pt_fail(e, PT_FAILED, "out of memory");
         for (size_t k = 0, at = 0; k < rows->n && !failed; at = rows->end[k++])
-            failed = add_row(s, &from, i, rows->first + (int64_t)k, rows->of + at, rows->end[k] - at, row, sum, e);
+            failed = add_row(state, &from, i, rows->first + (int64_t)k, rows->of + at, rows->end[k] - at, row, sum, e);
         free(row);
         free(sum);
     }
     return failed;
 }
 
-int state_init_head(state *s, uint64_t seed, pt_error *e)
+int state_init_head(state *state, uint64_t seed, pt_error *e)
 {
-    const model *m = s->in->model;
+    const model *m = state->in->model;
     const int index = m->blocks[m->blocks_n - 1].param_of_role[PARAM_HEAD];
     const param *p = &m->params[index];
     float *row = malloc((size_t)p->cols * sizeof *row);
     int failed = row ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t i = 0; i < p->rows && !failed; i++) {
         weights_init(m, seed, index, i, 1, row);
-        failed = state_write(s, STATE_MASTER, index, i * p->cols, p->cols, row, e);
+        failed = state_write(state, STATE_MASTER, index, i * p->cols, p->cols, row, e);
     }
     free(row);
     return failed;

@@ -13,24 +13,24 @@ enum { STATE_BOUNCE_BYTES = 1 << 20 };
 typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory;
 
 /* The chunk's memory, valid until another chunk is opened. change: it will be written. */
-int state_chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e);
+int state_chunk_open(state *state, int chunk, bool change, chunk_memory *out, pt_error *e);
 /* The bytes of the chunk's weights that this rank keeps: all, or its shard. */
-void state_kept_range(const state *s, int chunk, int64_t *begin, int64_t *end);
-size_t state_half_of_spare(const state *s); /* bytes, in whole lines */
+void state_kept_range(const state *state, int chunk, int64_t *begin, int64_t *end);
+size_t state_half_of_spare(const state *state); /* bytes, in whole lines */
 
 /* ---- state_entries.c ---- */
 
 /* Visits what this rank keeps of a parameter, in whole rows, as much at a time as the spare scratch holds. */
 typedef void (*state_entries_fn)(void *arg, int64_t from, int64_t n, const float *values);
-int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg, pt_error *e);
+int state_each_own(state *state, int kind, int index, state_entries_fn fn, void *arg, pt_error *e);
 
 /* ---- state_few_bits.c ---- */
 
 /* This kind of this parameter is a matrix in few bits. */
-bool state_in_few_bits(const state *s, int kind, int index);
+bool state_in_few_bits(const state *state, int kind, int index);
 /* Rows of the decoded matrix; the whole matrix from fp32 values. */
-int state_read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
-int state_write_few_bits(state *s, int index, const float *values, pt_error *e);
+int state_read_few_bits(state *state, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
+int state_write_few_bits(state *state, int index, const float *values, pt_error *e);
 /* Destination of a quantized matrix (quantize.h). copy: memory for the whole piece, instead of its chunk. */
 typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; char *copy; } quantizing;
 int state_put_bytes(void *quantizing, uint64_t at, const void *bytes, size_t n, pt_error *e);
@@ -39,12 +39,12 @@ int state_put_bytes(void *quantizing, uint64_t at, const void *bytes, size_t n, 
 
 /* The entries of a piece that a rank keeps, counted from the piece's first entry. */
 typedef struct kept_entries { int64_t begin, n; } kept_entries;
-kept_entries state_kept_entries(const state *s, int kind, const piece *p, int rank);
-int64_t state_first_entry(const state *s, int kind, const piece *p); /* number of the piece's first entry in its parameter */
+kept_entries state_kept_entries(const state *state, int kind, const piece *piece, int rank);
+int64_t state_first_entry(const state *state, int kind, const piece *piece); /* number of the piece's first entry in its parameter */
 /* The reader becomes the rank that keeps most of these entries if reading is spread over the ranks, else rank 0. */
-void state_choose_reader(state *s, int kind, int index, int64_t from, int64_t n);
+void state_choose_reader(state *state, int kind, int index, int64_t from, int64_t n);
 /* Sends what rank `keeper` has to the reader; `values` is the memory for it on both. */
-int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error *e);
+int state_pass(const state *state, int keeper, void *values, size_t bytes, pt_error *e);
 
 /* ---- state_load.c ---- */
 
@@ -60,11 +60,11 @@ typedef struct state_source {
 } state_source;
 
 /* Rows of a parameter as they are loaded, in fp32. The upper half of the spare scratch belongs to the reader. */
-int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e);
+int state_read_origin(state *state, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e);
 /* Loads one kind of state of all parameters that have it. */
-int state_fill(state *s, int kind, const state_source *from, pt_error *e);
+int state_fill(state *state, int kind, const state_source *from, pt_error *e);
 /* Loads the masters, and sets all other kinds to zero. */
-int state_begin(state *s, const state_source *from, pt_error *e);
+int state_begin(state *state, const state_source *from, pt_error *e);
 /* A checksum that any damaged, moved or exchanged value changes, independent of how rows are divided. */
 uint64_t state_rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values);
 

@@ -39,10 +39,10 @@ typedef struct task_runner {
     listed_rows listed;               /* in the gradient of a table that is looked up */
 } task_runner;
 
-int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e);
-void task_runner_close(task_runner *r);
+int task_runner_open(task_runner *runner, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e);
+void task_runner_close(task_runner *runner);
 /* The address of an object among the task's operands; NULL: it has none. */
-char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro);
-void task_run(task_runner *r, const schedule *s, const task *t, queue *q);
+char *operand_of(const task_runner *runner, const schedule *sched, const task *t, object_kind kind, int index, int micro);
+void task_run(task_runner *runner, const schedule *sched, const task *t, queue *q);
 
 #endif

@@ -7,12 +7,12 @@
 
 enum { WORD = 64 };
 
-int touched_open(touched_rows *t, const model *m, const step_shape *s, pt_error *e)
+int touched_open(touched_rows *t, const model *m, const step_shape *shape, pt_error *e)
 {
     *t = (touched_rows){.vocab = m->config.vocab, .words = (m->config.vocab + WORD - 1) / WORD};
-    if (shape_ranks(s) < 2 || s->gpu || !m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable)
+    if (shape_ranks(shape) < 2 || shape->gpu || !m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable)
         return 0;
-    t->bits = calloc((size_t)shape_ranks(s) * (size_t)t->words, sizeof *t->bits);
+    t->bits = calloc((size_t)shape_ranks(shape) * (size_t)t->words, sizeof *t->bits);
     return t->bits ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 

@@ -17,7 +17,7 @@ typedef struct touched_rows {
 } touched_rows;
 
 /* Stays empty if whole shards are sent: with one rank, on GPUs, or where the table is frozen. */
-int touched_open(touched_rows *t, const model *m, const step_shape *s, pt_error *e);
+int touched_open(touched_rows *t, const model *m, const step_shape *shape, pt_error *e);
 void touched_close(touched_rows *t);
 /* Tells the other ranks of this rank's tokens, and learns of theirs. */
 int touched_share(touched_rows *t, struct comm *c, const int32_t *ids, int64_t n, pt_error *e);

@@ -7,11 +7,11 @@
 
 /* ---- life ---- */
 
-unsigned walker_queues_of(const schedule *s)
+unsigned walker_queues_of(const schedule *sched)
 {
     unsigned queues = 0;
-    for (int i = 0; i < s->tasks_n; i++)
-        queues |= 1u << s->tasks[i].queue;
+    for (int i = 0; i < sched->tasks_n; i++)
+        queues |= 1u << sched->tasks[i].queue;
     return queues;
 }
 
@@ -98,10 +98,10 @@ void walker_raise_peak(walker *w, tier t, uint64_t end)
     w->peak[t] = end > w->peak[t] ? end : w->peak[t];
 }
 
-static void count_operands(walker *w, const schedule *s, const task *t)
+static void count_operands(walker *w, const schedule *sched, const task *t)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
-        const buffer *b = &s->buffers[s->operands[i].buffer];
+        const buffer *b = &sched->buffers[sched->operands[i].buffer];
         walker_raise_peak(w, b->tier, b->offset + b->bytes);
     }
 }
@@ -148,16 +148,16 @@ int walker_sync(walker *w, pt_error *e)
 
 /* ---- tasks ---- */
 
-char *walker_address(const walker *w, const schedule *s, int buffer)
+char *walker_address(const walker *w, const schedule *sched, int buffer)
 {
-    const struct buffer *b = &s->buffers[buffer];
+    const struct buffer *b = &sched->buffers[buffer];
     return w->arena[b->tier] ? w->arena[b->tier] + b->offset : NULL;
 }
 
-char *walker_operand(const walker *w, const schedule *s, const task *t, object_kind kind, int index, int micro)
+char *walker_operand(const walker *w, const schedule *sched, const task *t, object_kind kind, int index, int micro)
 {
-    const int found = task_find(s, t, kind, index, micro);
-    return found < 0 ? NULL : walker_address(w, s, found);
+    const int found = task_find(sched, t, kind, index, micro);
+    return found < 0 ? NULL : walker_address(w, sched, found);
 }
 
 op_disk walker_disk(const walker *w, bool write, const buffer *b, void *memory)
@@ -168,22 +168,22 @@ op_disk walker_disk(const walker *w, bool write, const buffer *b, void *memory)
     return o;
 }
 
-void walker_transfer(const walker *w, const schedule *s, const task *t, queue *q)
+void walker_transfer(const walker *w, const schedule *sched, const task *t, queue *q)
 {
-    const int from = s->operands[t->operand0].buffer, to = s->operands[t->operand0 + 1].buffer;
-    const size_t bytes = s->buffers[to].bytes;
+    const int from = sched->operands[t->operand0].buffer, to = sched->operands[t->operand0 + 1].buffer;
+    const size_t bytes = sched->buffers[to].bytes;
     if (t->kind == TASK_READ)
-        queue_submit(q, &(op){OP_DISK_READ, .disk = walker_disk(w, false, &s->buffers[from], walker_address(w, s, to))});
+        queue_submit(q, &(op){OP_DISK_READ, .disk = walker_disk(w, false, &sched->buffers[from], walker_address(w, sched, to))});
     else if (t->kind == TASK_WRITE)
-        queue_submit(q, &(op){OP_DISK_WRITE, .disk = walker_disk(w, true, &s->buffers[to], walker_address(w, s, from))});
+        queue_submit(q, &(op){OP_DISK_WRITE, .disk = walker_disk(w, true, &sched->buffers[to], walker_address(w, sched, from))});
     else
-        queue_submit(q, &(op){OP_COPY, .copy = {walker_address(w, s, to), walker_address(w, s, from), bytes}});
+        queue_submit(q, &(op){OP_COPY, .copy = {walker_address(w, sched, to), walker_address(w, sched, from), bytes}});
 }
 
-const buffer *walker_placement(const schedule *s, object_kind kind, int index)
+const buffer *walker_placement(const schedule *sched, object_kind kind, int index)
 {
-    for (int i = 0; i < s->placements_n; i++)
-        if (s->buffers[i].kind == kind && s->buffers[i].index == index)
-            return &s->buffers[i];
+    for (int i = 0; i < sched->placements_n; i++)
+        if (sched->buffers[i].kind == kind && sched->buffers[i].index == index)
+            return &sched->buffers[i];
     return NULL;
 }

@@ -38,7 +38,7 @@ typedef struct walker {
 } walker;
 
 /* The queues that the tasks of a schedule use, as a bit set. */
-unsigned walker_queues_of(const schedule *s);
+unsigned walker_queues_of(const schedule *sched);
 /* On failure close it, too. */
 int walker_open(walker *w, const walker_options *o, pt_error *e);
 void walker_close(walker *w);
@@ -61,14 +61,14 @@ void walker_raise_peak(walker *w, tier t, uint64_t end);
 
 /* ---- for the owner's tasks ---- */
 
-char *walker_address(const walker *w, const schedule *s, int buffer); /* NULL: on the disk */
+char *walker_address(const walker *w, const schedule *sched, int buffer); /* NULL: on the disk */
 /* NULL: the task has no such operand. */
-char *walker_operand(const walker *w, const schedule *s, const task *t, object_kind kind, int index, int micro);
+char *walker_operand(const walker *w, const schedule *sched, const task *t, object_kind kind, int index, int micro);
 /* TASK_COPY, TASK_READ, TASK_WRITE */
-void walker_transfer(const walker *w, const schedule *s, const task *t, queue *q);
+void walker_transfer(const walker *w, const schedule *sched, const task *t, queue *q);
 /* The transfer of a buffer on the disk, from or to memory. Call it in the order in which transfers are submitted. */
 op_disk walker_disk(const walker *w, bool write, const buffer *b, void *memory);
 /* Where an object lies between walks; NULL: it has no placement. */
-const buffer *walker_placement(const schedule *s, object_kind kind, int index);
+const buffer *walker_placement(const schedule *sched, object_kind kind, int index);
 
 #endif

@@ -208,10 +208,10 @@ static const layer_layout *layout_of(const program *p, int block)
 /* The workspace of a layer: of a task, or kept from part to part. */
 static void item_layer_workspace(program *p, int block, int micro, bool backward, const layer_parts *parts, int part)
 {
-    const layer_layout *l = layout_of(p, block);
-    const uint64_t bytes = schedule_open_bytes(l, backward) * (uint64_t)p->b.s->micro_units;
+    const layer_layout *layout = layout_of(p, block);
+    const uint64_t bytes = schedule_open_bytes(layout, backward) * (uint64_t)p->b.s->micro_units;
     if (parts->n == 1) {
-        item_workspace(&p->b, backward ? l->backward_workspace : l->forward_workspace);
+        item_workspace(&p->b, backward ? layout->backward_workspace : layout->forward_workspace);
         return;
     }
     if (!part && !p->b.recording)
@@ -669,10 +669,10 @@ static void make_saved_objects(program *p, schedule_kind kind)
 /* Lists the chunks that each block reads, and those whose gradients it makes. A tied head reads the embedding's table without owning it. */
 static int list_chunks(program *p)
 {
-    const packing *k = p->packing;
-    size_t most = 2 * (size_t)k->pieces_n + 1;
+    const packing *packing = p->packing;
+    size_t most = 2 * (size_t)packing->pieces_n + 1;
     /* latest block + 1 */
-    int read = 0, own = 0, *read_by = calloc(2 * (size_t)k->chunks_n, sizeof *read_by), *owned_by = read_by + k->chunks_n;
+    int read = 0, own = 0, *read_by = calloc(2 * (size_t)packing->chunks_n, sizeof *read_by), *owned_by = read_by + packing->chunks_n;
     p->piece0 = p->block0 + p->model->blocks_n + 1;
     p->block_chunk = malloc(most * sizeof *p->block_chunk);
     p->piece_chunk = malloc(most * sizeof *p->piece_chunk);
@@ -681,12 +681,12 @@ static int list_chunks(program *p)
         p->piece0[b] = own;
         for (int role = 0; role < PARAM_ROLES; role++) {
             int a = p->model->blocks[b].param_of_role[role];
-            for (int i = a < 0 ? 0 : k->piece_of_param[a]; a >= 0 && i < k->piece_of_param[a + 1]; i++) {
-                int c = k->pieces[i].chunk;
-                if (read_by[c] != b + 1 && !plan_looks_up(&p->plan->chunks[c], &k->chunks[c]))
+            for (int i = a < 0 ? 0 : packing->piece_of_param[a]; a >= 0 && i < packing->piece_of_param[a + 1]; i++) {
+                int c = packing->pieces[i].chunk;
+                if (read_by[c] != b + 1 && !plan_looks_up(&p->plan->chunks[c], &packing->chunks[c]))
                     p->block_chunk[read++] = c;
                 read_by[c] = b + 1;
-                if (p->model->params[a].block != b || !k->chunks[c].trained || k->chunks[c].looked_up)
+                if (p->model->params[a].block != b || !packing->chunks[c].trained || packing->chunks[c].looked_up)
                     continue;
                 if (owned_by[c] != b + 1)
                     p->piece_chunk[own++] = c;
@@ -695,7 +695,7 @@ static int list_chunks(program *p)
         }
     }
     for (int i = p->piece0[1] - 1; i >= 0 && read_by && p->piece_chunk; i--)
-        if (p->packing->ranks > 1 && chunk_has_tied_rows(k, p->model, p->piece_chunk[i]))
+        if (p->packing->ranks > 1 && chunk_has_tied_rows(packing, p->model, p->piece_chunk[i]))
             p->tied_chunk[p->tied_n++] = p->piece_chunk[i];
     p->block0[p->model->blocks_n] = read;
     p->piece0[p->model->blocks_n] = own;
@@ -721,15 +721,15 @@ static int make_caches(program *p)
 
 static void make_placements(program *p, schedule_kind kind)
 {
-    const model_config *c = &p->model->config;
+    const model_config *config = &p->model->config;
     uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
     p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * batch_token_bytes(p->model, p->shape));
     p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, loss_bytes(p->shape));
     p->sumsq = placement(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
     p->routing = !routing_bytes(p->model, p->shape) ? -1
                                                     : placement(p, OBJECT_ROUTING, -1, TIER_DEVICE, routing_bytes(p->model, p->shape));
-    p->rope = !c->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
-                                     (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));
+    p->rope = !config->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
+                                     (uint64_t)model_rope_offset(config, config->ropes_n, p->shape->seq_len) * sizeof(float));
     make_chunk_objects(p, kind);
     for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
         p->rows_gradient[t] = p->plan->update == UPDATE_BACKWARD || !schedule_updates_rows(p->b.in, t) ? -1
@@ -738,7 +738,7 @@ static void make_placements(program *p, schedule_kind kind)
     make_saved_objects(p, kind);
 }
 
-static int program_init(program *p, const schedule_input *in, schedule_kind kind, schedule *s, pt_error *e)
+static int program_init(program *p, const schedule_input *in, schedule_kind kind, schedule *sched, pt_error *e)
 {
     *p = (program){.model = in->model, .shape = in->shape, .packing = in->packing, .plan = in->plan};
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
@@ -750,9 +750,9 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
         return PT_FAILED;
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
-    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
+    *sched = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
     size_t chunks = (size_t)in->packing->chunks_n, blocks = (size_t)in->model->blocks_n, micros = (size_t)p->micro_n;
-    p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(4 * chunks + (blocks - 1) * micros)};
+    p->b = (builder){.in = in, .s = sched, .e = e, .objects_n = (int)(4 * chunks + (blocks - 1) * micros)};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
     p->block0 = calloc(2 * (blocks + 1), sizeof *p->block0);
     p->chunk_updated = calloc(chunks, 1);

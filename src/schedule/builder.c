@@ -31,77 +31,77 @@ bool builder_room(builder *b, void **array, int n, int *capacity, size_t size)
 
 int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, uint64_t bytes)
 {
-    schedule *s = b->s;
-    if (!builder_room(b, (void **)&s->buffers, s->buffers_n, &b->buffers_capacity, sizeof *s->buffers))
+    schedule *sched = b->s;
+    if (!builder_room(b, (void **)&sched->buffers, sched->buffers_n, &b->buffers_capacity, sizeof *sched->buffers))
         return -1;
-    s->buffers[s->buffers_n] =
+    sched->buffers[sched->buffers_n] =
         (buffer){.kind = kind, .index = index, .micro = micro, .tier = t, .bytes = bytes, .slot = -1, .first = -1, .last = -1,
                  .idle = -1, .idle_end = -1};
-    return s->buffers_n++;
+    return sched->buffers_n++;
 }
 
 int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, int64_t key)
 {
-    schedule *s = b->s;
+    schedule *sched = b->s;
     int capacity = b->tasks_capacity;
-    if (!builder_room(b, (void **)&b->keys, s->tasks_n, &capacity, sizeof *b->keys) ||
-        !builder_room(b, (void **)&s->tasks, s->tasks_n, &b->tasks_capacity, sizeof *s->tasks))
+    if (!builder_room(b, (void **)&b->keys, sched->tasks_n, &capacity, sizeof *b->keys) ||
+        !builder_room(b, (void **)&sched->tasks, sched->tasks_n, &b->tasks_capacity, sizeof *sched->tasks))
         return -1;
-    b->keys[s->tasks_n] = key;
-    s->tasks[s->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk, .share = 1,
-                                  .operand0 = s->operands_n};
-    return s->tasks_n++;
+    b->keys[sched->tasks_n] = key;
+    sched->tasks[sched->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk, .share = 1,
+                                  .operand0 = sched->operands_n};
+    return sched->tasks_n++;
 }
 
 void builder_operand(builder *b, int buffer_index, unsigned use)
 {
-    schedule *s = b->s;
-    if (!builder_room(b, (void **)&s->operands, s->operands_n, &b->operands_capacity, sizeof *s->operands))
+    schedule *sched = b->s;
+    if (!builder_room(b, (void **)&sched->operands, sched->operands_n, &b->operands_capacity, sizeof *sched->operands))
         return;
-    s->operands[s->operands_n++] = (operand){buffer_index, (use & USE_READ) != 0, (use & USE_WRITE) != 0};
-    s->tasks[s->tasks_n - 1].operands_n++;
+    sched->operands[sched->operands_n++] = (operand){buffer_index, (use & USE_READ) != 0, (use & USE_WRITE) != 0};
+    sched->tasks[sched->tasks_n - 1].operands_n++;
 }
 
 /* A counting sort: keys are small, because they count the items of the program. */
 int builder_sort(builder *b)
 {
-    schedule *s = b->s;
+    schedule *sched = b->s;
     int64_t most = 0;
-    for (int i = 0; i < s->tasks_n; i++)
+    for (int i = 0; i < sched->tasks_n; i++)
         most = b->keys[i] > most ? b->keys[i] : most;
     int *start = calloc((size_t)most + 2, sizeof *start);
-    task *sorted = malloc(((size_t)s->tasks_n + 1) * sizeof *sorted);
+    task *sorted = malloc(((size_t)sched->tasks_n + 1) * sizeof *sorted);
     if (!start || !sorted) {
         free(start);
         free(sorted);
         return pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
     }
-    for (int i = 0; i < s->tasks_n; i++)
+    for (int i = 0; i < sched->tasks_n; i++)
         start[b->keys[i] + 1]++;
     for (int64_t k = 0; k < most; k++)
         start[k + 1] += start[k];
-    for (int i = 0; i < s->tasks_n; i++)
-        sorted[start[b->keys[i]]++] = s->tasks[i];
+    for (int i = 0; i < sched->tasks_n; i++)
+        sorted[start[b->keys[i]]++] = sched->tasks[i];
     free(start);
-    free(s->tasks);
-    s->tasks = sorted;
+    free(sched->tasks);
+    sched->tasks = sorted;
     return 0;
 }
 
-void schedule_free(schedule *s)
+void schedule_free(schedule *sched)
 {
-    free(s->tasks);
-    free(s->operands);
-    free(s->buffers);
-    memset(s, 0, sizeof *s);
+    free(sched->tasks);
+    free(sched->operands);
+    free(sched->buffers);
+    memset(sched, 0, sizeof *sched);
 }
 
-int task_find(const schedule *s, const task *t, object_kind kind, int index, int micro)
+int task_find(const schedule *sched, const task *t, object_kind kind, int index, int micro)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
-        const buffer *b = &s->buffers[s->operands[i].buffer];
+        const buffer *b = &sched->buffers[sched->operands[i].buffer];
         if (b->kind == kind && b->index == index && b->micro == micro)
-            return s->operands[i].buffer;
+            return sched->operands[i].buffer;
     }
     return -1;
 }

@@ -18,12 +18,12 @@ uint64_t schedule_window_bytes(const schedule_input *in)
 
 tier schedule_scratch_tier(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 
-void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS])
+void schedule_raise_bytes(const schedule_input *in, const schedule *sched, uint64_t bytes[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
-        bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
+        bytes[t] = sched->bytes[t] > bytes[t] ? sched->bytes[t] : bytes[t];
     tier scratch = schedule_scratch_tier(in);
-    uint64_t saving = s->lasting_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
+    uint64_t saving = sched->lasting_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
     bytes[scratch] = saving > bytes[scratch] ? saving : bytes[scratch];
 }
 
@@ -35,9 +35,9 @@ bool schedule_looks_up(const schedule_input *in, tier t)
     return is;
 }
 
-uint64_t schedule_rows_bytes(const model *m, const step_shape *s)
+uint64_t schedule_rows_bytes(const model *m, const step_shape *shape)
 {
-    return (uint64_t)(s->unit_rows * m->config.layers * m->config.input_width) * dtype_bytes(s->type);
+    return (uint64_t)(shape->unit_rows * m->config.layers * m->config.input_width) * dtype_bytes(shape->type);
 }
 
 bool schedule_updates_rows(const schedule_input *in, tier t)
@@ -48,9 +48,9 @@ bool schedule_updates_rows(const schedule_input *in, tier t)
     return does;
 }
 
-uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *s)
+uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *shape)
 {
-    return (uint64_t)(listed_rows_most(m, s) * m->config.layers * m->config.input_width) * dtype_bytes(s->type);
+    return (uint64_t)(listed_rows_most(m, shape) * m->config.layers * m->config.input_width) * dtype_bytes(shape->type);
 }
 
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)
@@ -59,12 +59,12 @@ int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         if (!(kinds & 1u << kind))
             continue;
-        schedule s;
-        int failed = schedule_place(in, kind, &s, e);
+        schedule sched;
+        int failed = schedule_place(in, kind, &sched, e);
         if (failed)
             return failed;
-        schedule_raise_bytes(in, &s, bytes);
-        schedule_free(&s);
+        schedule_raise_bytes(in, &sched, bytes);
+        schedule_free(&sched);
     }
     return 0;
 }

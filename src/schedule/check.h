@@ -22,9 +22,9 @@
 
 /* Returns 0, PT_FAILED with the task, the buffer and the fault, or PT_DOES_NOT_FIT if the only fault is that a tier needs more than its
  * budget. `budget` NULL: no limits. Takes time about proportional to the number of operands. */
-int schedule_check(const schedule_input *in, const schedule *s, const uint64_t budget[TIERS], pt_error *e);
+int schedule_check(const schedule_input *in, const schedule *sched, const uint64_t budget[TIERS], pt_error *e);
 /* Proves what holds for any network with so many blocks and chunks: order and memory as above; and for contents that each read of an object
  * sees the last write of it, through any copies, and that the placements hold the last writes at the end. */
-int schedule_check_moves(const schedule *s, int blocks_n, int chunks_n, const uint64_t budget[TIERS], pt_error *e);
+int schedule_check_moves(const schedule *sched, int blocks_n, int chunks_n, const uint64_t budget[TIERS], pt_error *e);
 
 #endif

@@ -33,132 +33,132 @@ static int find_border(const uint64_t *borders, int n, uint64_t value)
     return low;
 }
 
-static int open_tier(checker *c, tier t, uint64_t *borders)
+static int open_tier(checker *checker, tier t, uint64_t *borders)
 {
-    const schedule *s = c->s;
+    const schedule *sched = checker->s;
     int n = 0, unique = 0;
-    for (int i = 0; i < s->buffers_n; i++)
-        if (s->buffers[i].tier == t) {
-            borders[n++] = s->buffers[i].offset;
-            borders[n++] = s->buffers[i].offset + s->buffers[i].bytes;
+    for (int i = 0; i < sched->buffers_n; i++)
+        if (sched->buffers[i].tier == t) {
+            borders[n++] = sched->buffers[i].offset;
+            borders[n++] = sched->buffers[i].offset + sched->buffers[i].bytes;
         }
     qsort(borders, (size_t)n, sizeof *borders, by_value);
     for (int i = 0; i < n; i++)
         if (!unique || borders[unique - 1] != borders[i])
             borders[unique++] = borders[i];
-    c->segments[t] = malloc(((size_t)unique + 1) * sizeof(segment));
-    if (!c->segments[t])
-        return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
-    memset(c->segments[t], -1, ((size_t)unique + 1) * sizeof(segment));
-    for (int i = 0; i < s->buffers_n; i++)
-        if (s->buffers[i].tier == t) {
-            c->segment0[i] = find_border(borders, unique, s->buffers[i].offset);
-            c->segment1[i] = find_border(borders, unique, s->buffers[i].offset + s->buffers[i].bytes);
+    checker->segments[t] = malloc(((size_t)unique + 1) * sizeof(segment));
+    if (!checker->segments[t])
+        return pt_fail(checker->e, PT_FAILED, "out of memory while checking a schedule");
+    memset(checker->segments[t], -1, ((size_t)unique + 1) * sizeof(segment));
+    for (int i = 0; i < sched->buffers_n; i++)
+        if (sched->buffers[i].tier == t) {
+            checker->segment0[i] = find_border(borders, unique, sched->buffers[i].offset);
+            checker->segment1[i] = find_border(borders, unique, sched->buffers[i].offset + sched->buffers[i].bytes);
         }
     return 0;
 }
 
-static int claim_placements(checker *c)
+static int claim_placements(checker *checker)
 {
-    for (int i = 0; i < c->s->placements_n; i++) {
-        segment *all = c->segments[c->s->buffers[i].tier];
-        for (int k = c->segment0[i]; k < c->segment1[i]; k++) {
+    for (int i = 0; i < checker->s->placements_n; i++) {
+        segment *all = checker->segments[checker->s->buffers[i].tier];
+        for (int k = checker->segment0[i]; k < checker->segment1[i]; k++) {
             if (all[k].owner >= 0)
-                return check_fail(c, -1, i, "overlaps another placement, buffer %d", all[k].owner);
+                return check_fail(checker, -1, i, "overlaps another placement, buffer %d", all[k].owner);
             all[k].owner = i;
         }
-        c->contents[i].alive = true;
+        checker->contents[i].alive = true;
     }
     return 0;
 }
 
 /* The latest tasks that have ended: those of the task before in its queue, and those of the tasks that it waits for. */
-static void order_tasks(checker *c)
+static void order_tasks(checker *checker)
 {
-    const schedule *s = c->s;
+    const schedule *sched = checker->s;
     int last[QUEUES];
     memset(last, -1, sizeof last);
-    for (int i = 0; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
-        memset(c->done[i], -1, sizeof c->done[i]);
+    for (int i = 0; i < sched->tasks_n; i++) {
+        const task *t = &sched->tasks[i];
+        memset(checker->done[i], -1, sizeof checker->done[i]);
         for (int q = 0; q < QUEUES; q++) {
             int earlier = q == (int)t->queue ? last[q] : t->wait[q];
             for (int r = 0; earlier >= 0 && r < QUEUES; r++)
-                if (c->done[earlier][r] > c->done[i][r])
-                    c->done[i][r] = c->done[earlier][r];
-            if (earlier > c->done[i][q])
-                c->done[i][q] = earlier;
+                if (checker->done[earlier][r] > checker->done[i][r])
+                    checker->done[i][r] = checker->done[earlier][r];
+            if (earlier > checker->done[i][q])
+                checker->done[i][q] = earlier;
         }
         last[t->queue] = i;
     }
 }
 
-int check_memory_open(checker *c)
+int check_memory_open(checker *checker)
 {
-    uint64_t *borders = malloc(((size_t)c->s->buffers_n * 2 + 1) * sizeof *borders);
-    int failed = borders ? 0 : pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
+    uint64_t *borders = malloc(((size_t)checker->s->buffers_n * 2 + 1) * sizeof *borders);
+    int failed = borders ? 0 : pt_fail(checker->e, PT_FAILED, "out of memory while checking a schedule");
     for (int t = 0; t < TIERS && !failed; t++)
-        failed = open_tier(c, (tier)t, borders);
+        failed = open_tier(checker, (tier)t, borders);
     free(borders);
     if (!failed)
-        failed = claim_placements(c);
+        failed = claim_placements(checker);
     if (!failed)
-        order_tasks(c);
+        order_tasks(checker);
     return failed;
 }
 
 /* ---- accesses ---- */
 
-static bool is_over(const checker *c, int earlier, int i)
+static bool is_over(const checker *checker, int earlier, int i)
 {
-    return earlier < 0 || c->done[i][c->s->tasks[earlier].queue] >= earlier;
+    return earlier < 0 || checker->done[i][checker->s->tasks[earlier].queue] >= earlier;
 }
 
-static int read_buffer(checker *c, int i, int b)
+static int read_buffer(checker *checker, int i, int b)
 {
-    segment *all = c->segments[c->s->buffers[b].tier];
-    for (int k = c->segment0[b]; k < c->segment1[b]; k++) {
-        if (!is_over(c, all[k].writer, i))
-            return check_fail(c, i, b, "reads what task %d writes, and nothing makes it wait for that", all[k].writer);
-        all[k].reader[c->s->tasks[i].queue] = i;
+    segment *all = checker->segments[checker->s->buffers[b].tier];
+    for (int k = checker->segment0[b]; k < checker->segment1[b]; k++) {
+        if (!is_over(checker, all[k].writer, i))
+            return check_fail(checker, i, b, "reads what task %d writes, and nothing makes it wait for that", all[k].writer);
+        all[k].reader[checker->s->tasks[i].queue] = i;
     }
     return 0;
 }
 
-static int write_segment(checker *c, int i, int b, segment *g)
+static int write_segment(checker *checker, int i, int b, segment *g)
 {
-    int queue = c->s->tasks[i].queue;
-    const buffer *owner = g->owner >= 0 ? &c->s->buffers[g->owner] : NULL;
+    int queue = checker->s->tasks[i].queue;
+    const buffer *owner = g->owner >= 0 ? &checker->s->buffers[g->owner] : NULL;
     if (owner && owner->placement && g->owner != b && !buffer_can_idle(owner))
-        return check_fail(c, i, b, "overlaps buffer %d, a placement", g->owner);
+        return check_fail(checker, i, b, "overlaps buffer %d, a placement", g->owner);
     if (g->owner != b && (g->writer == i || g->reader[queue] == i))
-        return check_fail(c, i, b, "overlaps buffer %d, which the same task uses", g->owner);
-    if (g->writer != i && !is_over(c, g->writer, i))
-        return check_fail(c, i, b, "writes where task %d writes, and nothing makes it wait for that", g->writer);
+        return check_fail(checker, i, b, "overlaps buffer %d, which the same task uses", g->owner);
+    if (g->writer != i && !is_over(checker, g->writer, i))
+        return check_fail(checker, i, b, "writes where task %d writes, and nothing makes it wait for that", g->writer);
     for (int q = 0; q < QUEUES; q++)
-        if (g->reader[q] != i && !is_over(c, g->reader[q], i))
-            return check_fail(c, i, b, "writes where task %d reads, and nothing makes it wait for that", g->reader[q]);
+        if (g->reader[q] != i && !is_over(checker, g->reader[q], i))
+            return check_fail(checker, i, b, "writes where task %d reads, and nothing makes it wait for that", g->reader[q]);
     if (g->owner >= 0 && g->owner != b)
-        c->contents[g->owner].alive = false;
+        checker->contents[g->owner].alive = false;
     memset(g, -1, sizeof *g);
     g->owner = b;
     g->writer = i;
     return 0;
 }
 
-int check_memory(checker *c, int i)
+int check_memory(checker *checker, int i)
 {
-    const task *t = &c->s->tasks[i];
-    const operand *all = c->s->operands + t->operand0;
+    const task *t = &checker->s->tasks[i];
+    const operand *all = checker->s->operands + t->operand0;
     int failed = 0;
     for (int o = 0; o < t->operands_n && !failed; o++)
         if (all[o].read)
-            failed = read_buffer(c, i, all[o].buffer);
+            failed = read_buffer(checker, i, all[o].buffer);
     for (int o = 0; o < t->operands_n && !failed; o++) {
         int b = all[o].buffer;
-        segment *of_tier = c->segments[c->s->buffers[b].tier];
-        for (int k = c->segment0[b]; all[o].write && k < c->segment1[b] && !failed; k++)
-            failed = write_segment(c, i, b, &of_tier[k]);
+        segment *of_tier = checker->segments[checker->s->buffers[b].tier];
+        for (int k = checker->segment0[b]; all[o].write && k < checker->segment1[b] && !failed; k++)
+            failed = write_segment(checker, i, b, &of_tier[k]);
     }
     return failed;
 }

@@ -25,16 +25,16 @@ static bool is_same(const buffer *x, const buffer *y) { return x->kind == y->kin
 
 static int name_objects(moves *m)
 {
-    const schedule *s = m->c->s;
-    const buffer **order = malloc(((size_t)s->buffers_n + 1) * sizeof *order);
+    const schedule *sched = m->c->s;
+    const buffer **order = malloc(((size_t)sched->buffers_n + 1) * sizeof *order);
     if (!order)
         return pt_fail(m->c->e, PT_FAILED, "out of memory while checking a schedule");
-    for (int i = 0; i < s->buffers_n; i++)
-        order[i] = &s->buffers[i];
-    qsort(order, (size_t)s->buffers_n, sizeof *order, by_identity);
-    for (int i = 0, n = -1; i < s->buffers_n; i++) {
+    for (int i = 0; i < sched->buffers_n; i++)
+        order[i] = &sched->buffers[i];
+    qsort(order, (size_t)sched->buffers_n, sizeof *order, by_identity);
+    for (int i = 0, n = -1; i < sched->buffers_n; i++) {
         n += i == 0 || !is_same(order[i - 1], order[i]);
-        m->object[order[i] - s->buffers] = n;
+        m->object[order[i] - sched->buffers] = n;
     }
     free(order);
     return 0;
@@ -42,16 +42,16 @@ static int name_objects(moves *m)
 
 static int check_reads(moves *m, int i)
 {
-    const checker *c = m->c;
-    const task *t = &c->s->tasks[i];
+    const checker *checker = m->c;
+    const task *t = &checker->s->tasks[i];
     for (int o = t->operand0; o < t->operand0 + t->operands_n; o++) {
-        const int b = c->s->operands[o].buffer;
-        if (!c->s->operands[o].read)
+        const int b = checker->s->operands[o].buffer;
+        if (!checker->s->operands[o].read)
             continue;
-        if (!c->contents[b].alive)
-            return check_fail(c, i, b, "is read, but nothing was written there, or something else since");
+        if (!checker->contents[b].alive)
+            return check_fail(checker, i, b, "is read, but nothing was written there, or something else since");
         if (m->version[b] != m->newest[m->object[b]])
-            return check_fail(c, i, b, "holds version %d, and %d is the newest", m->version[b], m->newest[m->object[b]]);
+            return check_fail(checker, i, b, "holds version %d, and %d is the newest", m->version[b], m->newest[m->object[b]]);
     }
     return 0;
 }
@@ -60,16 +60,16 @@ static bool is_transfer(const task *t) { return t->kind == TASK_COPY || t->kind 
 
 static int note_writes(moves *m, int i)
 {
-    const checker *c = m->c;
-    const task *t = &c->s->tasks[i];
-    const operand *all = c->s->operands + t->operand0;
+    const checker *checker = m->c;
+    const task *t = &checker->s->tasks[i];
+    const operand *all = checker->s->operands + t->operand0;
     if (is_transfer(t) && (t->operands_n != 2 || m->object[all[0].buffer] != m->object[all[1].buffer]))
-        return check_fail(c, i, -1, "is no transfer from one copy of an object to another");
+        return check_fail(checker, i, -1, "is no transfer from one copy of an object to another");
     for (int o = 0; o < t->operands_n; o++) {
         const int b = all[o].buffer;
         if (!all[o].write)
             continue;
-        c->contents[b].alive = true;
+        checker->contents[b].alive = true;
         m->version[b] = is_transfer(t) ? m->version[all[0].buffer] : ++m->newest[m->object[b]];
     }
     return 0;
@@ -77,26 +77,26 @@ static int note_writes(moves *m, int i)
 
 static int check_end(const moves *m)
 {
-    const schedule *s = m->c->s;
-    for (int i = 0; i < s->placements_n; i++)
-        if (s->kind != SCHEDULE_EVAL && (!m->c->contents[i].alive || m->version[i] != m->newest[m->object[i]]))
+    const schedule *sched = m->c->s;
+    for (int i = 0; i < sched->placements_n; i++)
+        if (sched->kind != SCHEDULE_EVAL && (!m->c->contents[i].alive || m->version[i] != m->newest[m->object[i]]))
             return check_fail(m->c, -1, i, "is not in its placement when the schedule ends: version %d is there, and %d is the newest",
                               m->version[i], m->newest[m->object[i]]);
     return 0;
 }
 
-int check_moves(checker *c)
+int check_moves(checker *checker)
 {
-    const size_t n = (size_t)c->s->buffers_n + 1;
+    const size_t n = (size_t)checker->s->buffers_n + 1;
     int *all = calloc(3 * n, sizeof *all);
-    moves m = {c, all, all + n, all + 2 * n};
-    int failed = all ? name_objects(&m) : pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
+    moves m = {checker, all, all + n, all + 2 * n};
+    int failed = all ? name_objects(&m) : pt_fail(checker->e, PT_FAILED, "out of memory while checking a schedule");
     if (!failed)
-        failed = check_memory_open(c);
-    for (int i = 0; i < c->s->tasks_n && !failed; i++) {
+        failed = check_memory_open(checker);
+    for (int i = 0; i < checker->s->tasks_n && !failed; i++) {
         failed = check_reads(&m, i);
         if (!failed)
-            failed = check_memory(c, i);
+            failed = check_memory(checker, i);
         if (!failed)
             failed = note_writes(&m, i);
     }

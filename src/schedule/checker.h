@@ -93,45 +93,48 @@ typedef struct checker {
 
 /* Sets the error: "task 12 (layer_backward, block 3, micro-batch 1), buffer 4 (weights of chunk 2 on device): ...".
  * task or buffer -1: none. Returns PT_FAILED. */
-int check_fail(const checker *c, int task, int buffer, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int check_fail(const checker *checker, int task, int buffer, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-int check_memory_open(checker *c);            /* computes segments and the order of tasks */
-int check_memory(checker *c, int task);       /* checks the task's accesses */
+int check_memory_open(checker *checker);            /* computes segments and the order of tasks */
+int check_memory(checker *checker, int task);       /* checks the task's accesses */
 
-/* Fills c->wants. Fails if the task must not be at this place. */
-int check_task_wants(checker *c, int task);
-void check_task_done(checker *c, int task);   /* counts the task */
+/* Fills checker->wants. Fails if the task must not be at this place. */
+int check_task_wants(checker *checker, int task);
+void check_task_done(checker *checker, int task);   /* counts the task */
 
-int check_contents_before(checker *c, int task); /* checks its operands and the versions it reads */
-void check_contents_after(checker *c, int task); /* records what it wrote */
-int check_contents_end(checker *c);
+int check_contents_before(checker *checker, int task); /* checks its operands and the versions it reads */
+void check_contents_after(checker *checker, int task); /* records what it wrote */
+int check_contents_end(checker *checker);
 
-int check_moves(checker *c);                  /* any network: order, memory, and that only newest versions are read */
+int check_moves(checker *checker);                  /* any network: order, memory, and that only newest versions are read */
 
-static inline bool is_shared(const checker *c) { return c->in->packing->ranks > 1; }
-static inline int whole_weights(const checker *c) { return is_shared(c) ? 2 : 1; } /* version after an update */
-static inline bool is_step(const checker *c) { return c->s->kind == SCHEDULE_STEP || c->s->kind == SCHEDULE_STEP_UPDATE; }
-static inline int saved_at(const checker *c, int block, int micro) { return block * c->micro_n + micro; }
-static inline int piece_at(const checker *c, int block, int chunk) { return block * c->chunks_n + chunk; }
+static inline bool is_shared(const checker *checker) { return checker->in->packing->ranks > 1; }
+static inline int whole_weights(const checker *checker) { return is_shared(checker) ? 2 : 1; } /* version after an update */
+static inline bool is_step(const checker *checker) { return checker->s->kind == SCHEDULE_STEP || checker->s->kind == SCHEDULE_STEP_UPDATE; }
+static inline int saved_at(const checker *checker, int block, int micro) { return block * checker->micro_n + micro; }
+static inline int piece_at(const checker *checker, int block, int chunk) { return block * checker->chunks_n + chunk; }
 /* Between part `part` of a layer and the next: the version of what all its parts change. */
 static inline int check_partial(int block, int part, bool backward) { return -1 - (2 * block + backward) * LAYER_PARTS - part; }
-static inline bool is_layer(const checker *c, int block) { return block >= 1 && block <= c->layers; }
-static inline int parts_n(const checker *c, int block, bool backward)
+static inline bool is_layer(const checker *checker, int block) { return block >= 1 && block <= checker->layers; }
+static inline int parts_n(const checker *checker, int block, bool backward)
 {
-    return !is_layer(c, block) ? 1 : backward ? c->blocks[block].backward.n : c->blocks[block].forward.n;
+    return !is_layer(checker, block) ? 1 : backward ? checker->blocks[block].backward.n : checker->blocks[block].forward.n;
 }
-static inline int all_sums(const checker *c, int block) { return c->micro_n * parts_n(c, block, true); } /* accumulator's last version */
-uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int micro); /* not for workspaces */
-
-static inline bool has_experts(const checker *c, int block)
+static inline int all_sums(const checker *checker, int block)
 {
-    return block >= 1 && block <= c->layers && c->in->model->config.sparse[block - 1];
+    return checker->micro_n * parts_n(checker, block, true);
+} /* accumulator's last version */
+uint64_t check_object_bytes(const checker *checker, object_kind kind, int index, int micro); /* not for workspaces */
+
+static inline bool has_experts(const checker *checker, int block)
+{
+    return block >= 1 && block <= checker->layers && checker->in->model->config.sparse[block - 1];
 }
 
 /* True for layers and the head, and with several ranks for the embedding. */
-static inline bool has_accumulator(const checker *c, int block)
+static inline bool has_accumulator(const checker *checker, int block)
 {
-    return block >= (is_shared(c) ? 0 : 1) && block <= c->layers + 1 && c->blocks[block].accumulator_bytes;
+    return block >= (is_shared(checker) ? 0 : 1) && block <= checker->layers + 1 && checker->blocks[block].accumulator_bytes;
 }
 
 #endif

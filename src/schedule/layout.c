@@ -21,12 +21,12 @@
 
 enum { PAGE = 4096 };
 
-static void find_lifetimes(schedule *s)
+static void find_lifetimes(schedule *sched)
 {
-    for (int i = 0; i < s->tasks_n; i++)
-        for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
-            const operand *access = &s->operands[o];
-            buffer *b = &s->buffers[access->buffer];
+    for (int i = 0; i < sched->tasks_n; i++)
+        for (int o = sched->tasks[i].operand0; o < sched->tasks[i].operand0 + sched->tasks[i].operands_n; o++) {
+            const operand *access = &sched->operands[o];
+            buffer *b = &sched->buffers[access->buffer];
             if (buffer_can_idle(b) && b->idle < 0 && access->write && !access->read) {
                 b->idle = b->last + 1;
                 b->idle_end = i;
@@ -35,29 +35,29 @@ static void find_lifetimes(schedule *s)
                 b->first = i;
             b->last = i;
         }
-    for (int i = 0; i < s->placements_n && s->kind == SCHEDULE_EVAL; i++)
-        if (buffer_can_idle(&s->buffers[i])) { /* no update waits */
-            s->buffers[i].idle = 0;
-            s->buffers[i].idle_end = s->tasks_n;
+    for (int i = 0; i < sched->placements_n && sched->kind == SCHEDULE_EVAL; i++)
+        if (buffer_can_idle(&sched->buffers[i])) { /* no update waits */
+            sched->buffers[i].idle = 0;
+            sched->buffers[i].idle_end = sched->tasks_n;
         }
 }
 
-static void place_placements(schedule *s)
+static void place_placements(schedule *sched)
 {
     for (int gradients = 0; gradients < 2; gradients++) {
-        memcpy(s->lasting_bytes, s->placement_bytes, sizeof s->lasting_bytes);
-        for (int i = 0; i < s->placements_n; i++) {
-            buffer *b = &s->buffers[i];
+        memcpy(sched->lasting_bytes, sched->placement_bytes, sizeof sched->lasting_bytes);
+        for (int i = 0; i < sched->placements_n; i++) {
+            buffer *b = &sched->buffers[i];
             if (buffer_can_idle(b) != gradients)
                 continue;
-            b->offset = s->placement_bytes[b->tier];
-            s->placement_bytes[b->tier] += align_up(b->bytes, PAGE);
+            b->offset = sched->placement_bytes[b->tier];
+            sched->placement_bytes[b->tier] += align_up(b->bytes, PAGE);
             b->first = 0;
-            b->last = s->tasks_n;
+            b->last = sched->tasks_n;
         }
     }
     for (int t = 0; t < TIERS; t++)
-        s->bytes[t] = s->placement_bytes[t];
+        sched->bytes[t] = sched->placement_bytes[t];
 }
 
 static int by_size(const void *a, const void *b)
@@ -69,14 +69,14 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The gradients' placements while they hold a gradient. */
-static int place_occupied_placements(const schedule *s, tier t, shelf *placed, pt_error *e)
+static int place_occupied_placements(const schedule *sched, tier t, shelf *placed, pt_error *e)
 {
     int failed = 0;
-    for (int i = 0; i < s->placements_n && !failed; i++) {
-        const buffer *b = &s->buffers[i];
+    for (int i = 0; i < sched->placements_n && !failed; i++) {
+        const buffer *b = &sched->buffers[i];
         if (b->tier != t || !buffer_can_idle(b))
             continue;
-        region r = {.bytes = align_up(b->bytes, PAGE), .offset = b->offset, .last = s->tasks_n, .tier = t};
+        region r = {.bytes = align_up(b->bytes, PAGE), .offset = b->offset, .last = sched->tasks_n, .tier = t};
         if (b->idle != b->idle_end) {
             if (b->idle > 0)
                 failed = shelf_add(placed, &(region){.bytes = r.bytes, .offset = r.offset, .last = b->idle - 1, .tier = t}, e);
@@ -87,33 +87,33 @@ static int place_occupied_placements(const schedule *s, tier t, shelf *placed, p
     return failed;
 }
 
-static int place_regions(schedule *s, tier t, region **order, int n, shelf *placed, pt_error *e)
+static int place_regions(schedule *sched, tier t, region **order, int n, shelf *placed, pt_error *e)
 {
     shelf_clear(placed);
-    int failed = place_occupied_placements(s, t, placed, e);
+    int failed = place_occupied_placements(sched, t, placed, e);
     for (int i = 0; i < n && !failed; i++) {
         region *r = order[i];
         if (r->tier != t)
             continue;
-        r->offset = shelf_find(placed, r, s->lasting_bytes[t]);
+        r->offset = shelf_find(placed, r, sched->lasting_bytes[t]);
         failed = shelf_add(placed, r, e);
-        if (r->offset + r->bytes > s->bytes[t])
-            s->bytes[t] = r->offset + r->bytes;
+        if (r->offset + r->bytes > sched->bytes[t])
+            sched->bytes[t] = r->offset + r->bytes;
     }
     return failed;
 }
 
 /* The region of buffer i: that of its slot, or its own, after those of the slots. */
-static int region_of(const schedule *s, int i)
+static int region_of(const schedule *sched, int i)
 {
-    return s->buffers[i].slot >= 0 ? s->buffers[i].slot : s->slots_n + i - s->placements_n;
+    return sched->buffers[i].slot >= 0 ? sched->buffers[i].slot : sched->slots_n + i - sched->placements_n;
 }
 
-static void collect_regions(const schedule *s, region *regions)
+static void collect_regions(const schedule *sched, region *regions)
 {
-    for (int i = s->placements_n; i < s->buffers_n; i++) {
-        const buffer *b = &s->buffers[i];
-        region *r = &regions[region_of(s, i)];
+    for (int i = sched->placements_n; i < sched->buffers_n; i++) {
+        const buffer *b = &sched->buffers[i];
+        region *r = &regions[region_of(sched, i)];
         uint64_t bytes = b->within + align_up(b->bytes, PAGE);
         if (b->first < 0)
             continue;
@@ -125,7 +125,7 @@ static void collect_regions(const schedule *s, region *regions)
     }
 }
 
-static int place_all(schedule *s, region *regions, int n, region **order, shelf *placed, pt_error *e)
+static int place_all(schedule *sched, region *regions, int n, region **order, shelf *placed, pt_error *e)
 {
     int used = 0, failed = 0;
     for (int i = 0; i < n; i++)
@@ -133,27 +133,27 @@ static int place_all(schedule *s, region *regions, int n, region **order, shelf 
             order[used++] = &regions[i];
     qsort(order, (size_t)used, sizeof *order, by_size);
     for (int t = 0; t < TIERS && !failed; t++)
-        failed = place_regions(s, (tier)t, order, used, placed, e);
-    for (int i = s->placements_n; i < s->buffers_n; i++)
-        s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
+        failed = place_regions(sched, (tier)t, order, used, placed, e);
+    for (int i = sched->placements_n; i < sched->buffers_n; i++)
+        sched->buffers[i].offset = regions[region_of(sched, i)].offset + sched->buffers[i].within;
     return failed;
 }
 
-int schedule_layout(schedule *s, pt_error *e)
+int schedule_layout(schedule *sched, pt_error *e)
 {
-    int n = s->slots_n + s->buffers_n - s->placements_n;
-    find_lifetimes(s);
-    place_placements(s);
+    int n = sched->slots_n + sched->buffers_n - sched->placements_n;
+    find_lifetimes(sched);
+    place_placements(sched);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
     region **order = malloc(((size_t)n + 1) * sizeof *order);
     shelf placed = {0};
-    int failed = regions && order ? 0 : pt_fail(e, PT_FAILED, "out of memory while laying out a schedule of %d tasks", s->tasks_n);
+    int failed = regions && order ? 0 : pt_fail(e, PT_FAILED, "out of memory while laying out a schedule of %d tasks", sched->tasks_n);
     if (!failed) {
-        collect_regions(s, regions);
-        failed = shelf_open(&placed, s->tasks_n, regions, n, n + 2 * s->placements_n, e);
+        collect_regions(sched, regions);
+        failed = shelf_open(&placed, sched->tasks_n, regions, n, n + 2 * sched->placements_n, e);
     }
     if (!failed)
-        failed = place_all(s, regions, n, order, &placed, e);
+        failed = place_all(sched, regions, n, order, &placed, e);
     free(regions);
     free(order);
     shelf_close(&placed);

@@ -40,15 +40,15 @@ static int find_span(const occupancy *m, uint64_t offset)
 }
 
 /* The buffer takes its memory, and the task waits for the users of the buffers that had it before. */
-static void take_memory(schedule *s, const history *h, occupancy *m, task *t, int index)
+static void take_memory(schedule *sched, const history *h, occupancy *m, task *t, int index)
 {
-    const buffer *b = &s->buffers[index];
+    const buffer *b = &sched->buffers[index];
     uint64_t start = b->offset, end = b->offset + b->bytes;
     int first = find_span(m, start), past = first, n = 0;
     span replaced[3];
     for (; past < m->n && m->spans[past].offset < end; past++)
         for (int q = 0; q < QUEUES; q++)
-            wait_for(t, s->tasks, h[m->spans[past].buffer].users[q]);
+            wait_for(t, sched->tasks, h[m->spans[past].buffer].users[q]);
     if (past > first && m->spans[first].offset < start)
         replaced[n++] = (span){m->spans[first].offset, start, m->spans[first].buffer};
     replaced[n++] = (span){start, end, index};
@@ -60,10 +60,10 @@ static void take_memory(schedule *s, const history *h, occupancy *m, task *t, in
 }
 
 /* At the start of the list, waiting gradients occupy their placements. */
-static void begin_memory(const schedule *s, occupancy memory[TIERS])
+static void begin_memory(const schedule *sched, occupancy memory[TIERS])
 {
-    for (int i = 0; i < s->placements_n; i++) {
-        const buffer *b = &s->buffers[i];
+    for (int i = 0; i < sched->placements_n; i++) {
+        const buffer *b = &sched->buffers[i];
         occupancy *m = &memory[b->tier];
         if (buffer_can_idle(b) && b->bytes)
             m->spans[m->n++] = (span){b->offset, b->offset + b->bytes, i};
@@ -72,19 +72,19 @@ static void begin_memory(const schedule *s, occupancy memory[TIERS])
 
 /* ---- tasks ---- */
 
-static void link_task(schedule *s, history *h, occupancy *memory, int index)
+static void link_task(schedule *sched, history *h, occupancy *memory, int index)
 {
-    task *t = &s->tasks[index];
+    task *t = &sched->tasks[index];
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
-        const operand *o = &s->operands[i];
-        const buffer *b = &s->buffers[o->buffer];
+        const operand *o = &sched->operands[i];
+        const buffer *b = &sched->buffers[o->buffer];
         history *past = &h[o->buffer];
         bool anew = buffer_can_idle(b) ? o->write && !o->read : !b->placement && b->first == index;
         if (anew && past->users[t->queue] != index && b->bytes)
-            take_memory(s, h, &memory[b->tier], t, o->buffer);
-        wait_for(t, s->tasks, past->writer);
+            take_memory(sched, h, &memory[b->tier], t, o->buffer);
+        wait_for(t, sched->tasks, past->writer);
         for (int q = 0; o->write && q < QUEUES; q++)
-            wait_for(t, s->tasks, past->users[q]);
+            wait_for(t, sched->tasks, past->users[q]);
         past->users[t->queue] = index;
         if (o->write)
             past->writer = index;
@@ -92,12 +92,12 @@ static void link_task(schedule *s, history *h, occupancy *memory, int index)
 }
 
 /* clock[i][q]: the latest task of queue q that has surely ended when task i ends. */
-static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
+static void drop_known_waits(schedule *sched, int (*clock)[QUEUES])
 {
     int last_of_queue[QUEUES];
     memset(last_of_queue, -1, sizeof last_of_queue);
-    for (int i = 0; i < s->tasks_n; i++) {
-        task *t = &s->tasks[i];
+    for (int i = 0; i < sched->tasks_n; i++) {
+        task *t = &sched->tasks[i];
         int before = last_of_queue[t->queue];
         for (int q = 0; q < QUEUES; q++)
             clock[i][q] = before < 0 ? -1 : clock[before][q];
@@ -122,9 +122,9 @@ static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
     }
 }
 
-int schedule_add_waits(schedule *s, pt_error *e)
+int schedule_add_waits(schedule *sched, pt_error *e)
 {
-    size_t buffers = (size_t)s->buffers_n + 1;
+    size_t buffers = (size_t)sched->buffers_n + 1;
     history *h = malloc(buffers * sizeof *h);
     occupancy memory[TIERS] = {0};
     int failed = !h;
@@ -134,11 +134,11 @@ int schedule_add_waits(schedule *s, pt_error *e)
     }
     if (!failed) {
         memset(h, -1, buffers * sizeof *h);
-        for (int i = 0; i < s->tasks_n; i++)
-            memset(s->tasks[i].wait, -1, sizeof s->tasks[i].wait);
-        begin_memory(s, memory);
-        for (int i = 0; i < s->tasks_n; i++)
-            link_task(s, h, memory, i);
+        for (int i = 0; i < sched->tasks_n; i++)
+            memset(sched->tasks[i].wait, -1, sizeof sched->tasks[i].wait);
+        begin_memory(sched, memory);
+        for (int i = 0; i < sched->tasks_n; i++)
+            link_task(sched, h, memory, i);
     }
     free(h);
     for (int t = 0; t < TIERS; t++)
@@ -146,15 +146,15 @@ int schedule_add_waits(schedule *s, pt_error *e)
     return failed ? pt_fail(e, PT_FAILED, "out of memory while linking a schedule") : 0;
 }
 
-int schedule_link(schedule *s, pt_error *e)
+int schedule_link(schedule *sched, pt_error *e)
 {
-    int failed = schedule_add_waits(s, e);
+    int failed = schedule_add_waits(sched, e);
     if (failed)
         return failed;
-    int(*clock)[QUEUES] = malloc(((size_t)s->tasks_n + 1) * sizeof *clock);
+    int(*clock)[QUEUES] = malloc(((size_t)sched->tasks_n + 1) * sizeof *clock);
     if (!clock)
         return pt_fail(e, PT_FAILED, "out of memory while linking a schedule");
-    drop_known_waits(s, clock);
+    drop_known_waits(sched, clock);
     free(clock);
     return 0;
 }

@@ -20,37 +20,38 @@ static bool has_ranges(const schedule_input *in, int block, int64_t *up, int64_t
     return *up < in->model->config.experts || *down < in->model->config.experts;
 }
 
-void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out)
+void schedule_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, layer_parts *out)
 {
-    const int n = backward ? l->backward_n : l->forward_n;
+    const int n = backward ? layout->backward_n : layout->forward_n;
     int64_t up = 0, down = 0;
     *out = (layer_parts){1, {{.end = n, .matrix = PARAM_NONE, .whole = true, .share = 1}}};
     if (has_ranges(in, block, &up, &down))
-        layer_parts_find(out, in->model, block - 1, in->shape, l, backward, up, down);
+        layer_parts_find(out, in->model, block - 1, in->shape, layout, backward, up, down);
 }
 
-const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, kept_parts *k)
+const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, kept_parts *k)
 {
     int64_t up = 0, down = 0;
     has_ranges(in, block, &up, &down);
-    if (k->layout != l || k->up != up || k->down != down) {
-        *k = (kept_parts){.layout = l, .up = up, .down = down};
-        schedule_parts(in, l, block, backward, &k->parts);
+    if (k->layout != layout || k->up != up || k->down != down) {
+        *k = (kept_parts){.layout = layout, .up = up, .down = down};
+        schedule_parts(in, layout, block, backward, &k->parts);
     }
     return &k->parts;
 }
 
 bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk)
 {
-    const packing *k = in->packing;
+    const packing *packing = in->packing;
     bool reads = part->whole;
-    for (int i = 0; i < k->chunks[chunk].pieces_n && !reads; i++) {
-        const piece *p = chunk_piece(k, chunk, i);
-        const param *a = &in->model->params[p->param];
+    for (int i = 0; i < packing->chunks[chunk].pieces_n && !reads; i++) {
+        const piece *piece = chunk_piece(packing, chunk, i);
+        const param *a = &in->model->params[piece->param];
         const bool of_experts = a->role == PARAM_EXPERTS_UP || a->role == PARAM_EXPERTS_DOWN;
         const int64_t experts = in->model->config.experts, end = part->expert0 + part->experts;
-        reads = !of_experts || p->rows == a->rows ||
-                (a->role == part->matrix && p->row0 * experts < end * a->rows && (p->row0 + p->rows) * experts > part->expert0 * a->rows);
+        reads = !of_experts || piece->rows == a->rows ||
+                (a->role == part->matrix && piece->row0 * experts < end * a->rows &&
+                 (piece->row0 + piece->rows) * experts > part->expert0 * a->rows);
     }
     return reads;
 }

@@ -61,20 +61,20 @@ typedef enum object_kind {
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
 /* Is the gradient of the table of layers' inputs a list of rows? Of so many at most. */
-static inline bool gradient_has_rows(const model *m, const step_shape *s) { return inputs_are_trained(m) && shape_ranks(s) == 1; }
-static inline int64_t listed_rows_most(const model *m, const step_shape *s)
+static inline bool gradient_has_rows(const model *m, const step_shape *shape) { return inputs_are_trained(m) && shape_ranks(shape) == 1; }
+static inline int64_t listed_rows_most(const model *m, const step_shape *shape)
 {
-    return s->batch * s->seq_len < m->config.vocab ? s->batch * s->seq_len : m->config.vocab;
+    return shape->batch * shape->seq_len < m->config.vocab ? shape->batch * shape->seq_len : m->config.vocab;
 }
 /* bytes per token of OBJECT_BATCH and, without scores, of OBJECT_LOSS */
 enum { BATCH_PLANES = 5, BATCH_ROWS_PLANES = 2, LOSS_TOKEN_BYTES = 2 * sizeof(float) };
-static inline uint64_t batch_token_bytes(const model *m, const step_shape *s)
+static inline uint64_t batch_token_bytes(const model *m, const step_shape *shape)
 {
-    return (BATCH_PLANES + (gradient_has_rows(m, s) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
+    return (BATCH_PLANES + (gradient_has_rows(m, shape) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
 }
-static inline uint64_t loss_bytes(const step_shape *s)
+static inline uint64_t loss_bytes(const step_shape *shape)
 {
-    return (uint64_t)(s->batch * s->seq_len) * (LOSS_TOKEN_BYTES + (uint64_t)s->scores * sizeof(float));
+    return (uint64_t)(shape->batch * shape->seq_len) * (LOSS_TOKEN_BYTES + (uint64_t)shape->scores * sizeof(float));
 }
 
 typedef struct buffer {
@@ -180,21 +180,21 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 
 /* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
 bool schedule_looks_up(const schedule_input *in, tier t);
-uint64_t schedule_rows_bytes(const model *m, const step_shape *s);
+uint64_t schedule_rows_bytes(const model *m, const step_shape *shape);
 /* Do updates on this tier read OBJECT_ROWS_GRADIENT? Its bytes. */
 bool schedule_updates_rows(const schedule_input *in, tier t);
-uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *s);
+uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *shape);
 /* The parts in which a layer is computed; of one visit, each part for all micro-batches before the next. One: the layer as a whole. */
-void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out);
+void schedule_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, layer_parts *out);
 /* The same, which most layers of a kind share: found again only for others than the last. *k begins as zeros, one for each direction. */
 typedef struct kept_parts { const layer_layout *layout; int64_t up, down; layer_parts parts; } kept_parts;
-const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, kept_parts *k);
+const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, kept_parts *k);
 /* Does the part need a chunk that its block reads? */
 bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk);
 /* The workspace that a layer in parts keeps for one unit. */
-static inline uint64_t schedule_open_bytes(const layer_layout *l, bool backward)
+static inline uint64_t schedule_open_bytes(const layer_layout *layout, bool backward)
 {
-    return align_up(backward ? l->backward_workspace : l->forward_workspace, 4096);
+    return align_up(backward ? layout->backward_workspace : layout->forward_workspace, 4096);
 }
 static inline tier schedule_memory(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 
@@ -202,22 +202,22 @@ int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, 
 /* The two halves of schedule_build, for callers that need less: tasks and addresses without waits (enough for `bytes`); then all waits,
  * including redundant ones (enough to simulate). */
 int schedule_place(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
-int schedule_add_waits(schedule *s, pt_error *e);
-void schedule_free(schedule *s);
+int schedule_add_waits(schedule *sched, pt_error *e);
+void schedule_free(schedule *sched);
 
 /* The bytes that the schedules in the bit set `kinds` need of each tier, with the scratch memory for loading and saving (while no update
  * waits): a window for one chunk that lives on the disk, and 8 MiB. Scratch is on the host tier, or without one on the device, which
  * is RAM then. */
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e);
-void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS]);
+void schedule_raise_bytes(const schedule_input *in, const schedule *sched, uint64_t bytes[TIERS]);
 uint64_t schedule_window_bytes(const schedule_input *in);
 tier schedule_scratch_tier(const schedule_input *in);
 
 /* Steps of building: addresses from lifetimes (layout.c); waits from operands, without redundant ones (link.c). */
-int schedule_layout(schedule *s, pt_error *e);
-int schedule_link(schedule *s, pt_error *e);
+int schedule_layout(schedule *sched, pt_error *e);
+int schedule_link(schedule *sched, pt_error *e);
 
 /* The buffer of an object among a task's operands, or -1. */
-int task_find(const schedule *s, const task *t, object_kind kind, int index, int micro);
+int task_find(const schedule *sched, const task *t, object_kind kind, int index, int micro);
 
 #endif

@@ -28,11 +28,11 @@ struct ahead {
  * and finds them. */
 static void price_next(ahead *a, uint64_t *hash)
 {
-    const candidate r = a->list[a->next++].candidate;
+    const candidate cand = a->list[a->next++].candidate;
     const double limit = a->limit, prove_below = a->prove_below;
-    *hash = candidate_hash(a->s, &r);
+    *hash = candidate_hash(a->s, &cand);
     pthread_mutex_unlock(&a->lock);
-    candidate_price_ahead(a->s, &r, limit, prove_below);
+    candidate_price_ahead(a->s, &cand, limit, prove_below);
     pthread_mutex_lock(&a->lock);
     *hash = 0;
     pthread_cond_signal(&a->done);
@@ -72,13 +72,13 @@ int search_threads(const search_input *in)
     return in->threads ? in->threads : cores_allowed();
 }
 
-ahead *ahead_open(space *s)
+ahead *ahead_open(space *space)
 {
-    int wanted = search_threads(s->in) - 1;
+    int wanted = search_threads(space->in) - 1;
     ahead *a = wanted > 0 ? calloc(1, sizeof *a) : NULL;
     if (!a)
         return NULL;
-    a->s = s;
+    a->s = space;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->more, NULL);
     pthread_cond_init(&a->done, NULL);

@@ -17,7 +17,7 @@ typedef struct ranked { candidate candidate; double ns; int number; } ranked; /*
 
 typedef struct ahead ahead;
 /* NULL if there is only one core or no thread can be created. The space must outlive it. */
-ahead *ahead_open(space *s);
+ahead *ahead_open(space *space);
 void ahead_close(ahead *a);
 
 /* The candidates that will be asked for, in that order, with the limits of candidate_price. The list may change once another is posted. */

@@ -26,26 +26,26 @@ bool walk_can_arrange(const walk *w, int chunks)
     return chunks <= ARRANGED_MOST && arrangements(chunks, placements_places(&w->s, places)) <= ARRANGEMENTS_MOST;
 }
 
-static void set_arrangement(plan *p, const plan_chunk *places, int places_n, int number)
+static void set_arrangement(plan *plan, const plan_chunk *places, int places_n, int number)
 {
-    for (int i = 0; i < p->chunks_n; i++, number /= places_n)
-        p->chunks[i] = places[number % places_n];
+    for (int i = 0; i < plan->chunks_n; i++, number /= places_n)
+        plan->chunks[i] = places[number % places_n];
 }
 
 /* The numbers and placements of the fastest arrangement so far. */
 typedef struct arranged { plan numbers; plan_chunk chunks[ARRANGED_MOST]; } arranged;
 
-static void note_arranged(const plan *p, arranged *out)
+static void note_arranged(const plan *plan, arranged *out)
 {
-    out->numbers = *p;
-    memcpy(out->chunks, p->chunks, (size_t)p->chunks_n * sizeof *out->chunks);
+    out->numbers = *plan;
+    memcpy(out->chunks, plan->chunks, (size_t)plan->chunks_n * sizeof *out->chunks);
 }
 
-static int chunks_away(const plan *p)
+static int chunks_away(const plan *plan)
 {
     int n = 0;
-    for (int i = 0; i < p->chunks_n; i++)
-        n += p->chunks[i].placement != TIER_DEVICE || p->chunks[i].sharded;
+    for (int i = 0; i < plan->chunks_n; i++)
+        n += plan->chunks[i].placement != TIER_DEVICE || plan->chunks[i].sharded;
     return n;
 }
 
@@ -70,15 +70,18 @@ static int fewest_buffers(const turning *t)
  * begin while the first is written back. If a plan is far too slow, no more are tried. 1: one is the fastest of all and recorded. */
 static int try_buffers(turning *t, arranged *best)
 {
-    plan *p = &t->c->plan;
-    const int away = chunks_away(p), fewest = fewest_buffers(t), buffers = away < fewest ? fewest : away < fewest + 2 ? away : fewest + 2;
+    plan *plan = &t->c->plan;
+    const int away = chunks_away(plan), fewest = fewest_buffers(t),
+              buffers = away < fewest       ? fewest
+                        : away < fewest + 2 ? away
+                                            : fewest + 2;
     int found = 0;
-    p->n_swap = 1;
-    for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++)
-        for (p->n_update = 1; p->n_update <= (away > 1 ? 2 : 1); p->n_update++) {
+    plan->n_swap = 1;
+    for (plan->n_buffer = fewest; plan->n_buffer <= buffers; plan->n_buffer++)
+        for (plan->n_update = 1; plan->n_update <= (away > 1 ? 2 : 1); plan->n_update++) {
             int faster = placements_are_faster(t);
             if (faster > 0)
-                note_arranged(p, best);
+                note_arranged(plan, best);
             found = faster ? faster : found;
             if (faster < 0 || t->ns > FAR_TOO_SLOW * t->c->step_ns)
                 return found;
@@ -90,16 +93,16 @@ int placements_arrange(turning *t)
 {
     plan_chunk places[PLACES];
     arranged best;
-    plan *p = &t->c->plan;
-    const int places_n = placements_places(&t->w->s, places), all = arrangements(p->chunks_n, places_n);
+    plan *plan = &t->c->plan;
+    const int places_n = placements_places(&t->w->s, places), all = arrangements(plan->chunks_n, places_n);
     int found = 0;
-    note_arranged(p, &best);
+    note_arranged(plan, &best);
     for (int number = 0; number < all && found >= 0 && !walk_is_over(t->w); number++) {
-        set_arrangement(p, places, places_n, number);
+        set_arrangement(plan, places, places_n, number);
         int faster = try_buffers(t, &best);
         found = faster ? faster : found;
     }
-    *p = best.numbers;
-    memcpy(p->chunks, best.chunks, (size_t)p->chunks_n * sizeof *p->chunks);
+    *plan = best.numbers;
+    memcpy(plan->chunks, best.chunks, (size_t)plan->chunks_n * sizeof *plan->chunks);
     return found;
 }

@@ -77,50 +77,50 @@ static void hold_always(option *o, tier t, double bytes)
 typedef enum move_time { WITH_UPDATE, APART_IN_MEMORY, APART_ON_DEVICE, MOVE_TIMES } move_time;
 typedef struct moves { move_time come, go; } moves;
 
-static bool gradients_wait(const space *s) { return !search_may_update(s->in, UPDATE_BACKWARD); }
-static bool is_staged(const space *s, tier t) { return t == TIER_HOST || s->in->host_tier; }
+static bool gradients_wait(const space *space) { return !search_may_update(space->in, UPDATE_BACKWARD); }
+static bool is_staged(const space *space, tier t) { return t == TIER_HOST || space->in->host_tier; }
 
 /* One transfer of a tensor from the device to the tier, or back. */
-static void move_out(const space *s, option *o, tier t, double times, double bytes)
+static void move_out(const space *space, option *o, tier t, double times, double bytes)
 {
-    const costs *c = s->in->costs;
-    if (is_staged(s, t))
-        load(o, QUEUE_FROM_DEVICE, times * (cost_at(&c->from_device, bytes) + c->task_ns));
+    const costs *costs = space->in->costs;
+    if (is_staged(space, t))
+        load(o, QUEUE_FROM_DEVICE, times * (cost_at(&costs->from_device, bytes) + costs->task_ns));
     if (t == TIER_DISK)
-        load(o, QUEUE_WRITE, times * (cost_at(&c->write, bytes) + c->task_ns));
+        load(o, QUEUE_WRITE, times * (cost_at(&costs->write, bytes) + costs->task_ns));
 }
 
-static void move_in(const space *s, option *o, tier t, double times, double bytes)
+static void move_in(const space *space, option *o, tier t, double times, double bytes)
 {
-    const costs *c = s->in->costs;
-    if (is_staged(s, t))
-        load(o, QUEUE_TO_DEVICE, times * (cost_at(&c->to_device, bytes) + c->task_ns));
+    const costs *costs = space->in->costs;
+    if (is_staged(space, t))
+        load(o, QUEUE_TO_DEVICE, times * (cost_at(&costs->to_device, bytes) + costs->task_ns));
     if (t == TIER_DISK)
-        load(o, QUEUE_READ, times * (cost_at(&c->read, bytes) + c->task_ns));
+        load(o, QUEUE_READ, times * (cost_at(&costs->read, bytes) + costs->task_ns));
 }
 
-static void host_disk(const space *s, option *o, double read, double written)
+static void host_disk(const space *space, option *o, double read, double written)
 {
-    const costs *c = s->in->costs;
-    load(o, QUEUE_READ, cost_at(&c->read, read) + c->task_ns);
-    load(o, QUEUE_WRITE, cost_at(&c->write, written) + c->task_ns);
+    const costs *costs = space->in->costs;
+    load(o, QUEUE_READ, cost_at(&costs->read, read) + costs->task_ns);
+    load(o, QUEUE_WRITE, cost_at(&costs->write, written) + costs->task_ns);
 }
 
 /* What an update of a chunk of tier t still has to do when the norm is known. */
-static void wait_for_norm(const space *s, const division *d, option *o, int chunk, tier t, bool by_host, moves when)
+static void wait_for_norm(const space *space, const division *d, option *o, int chunk, tier t, bool by_host, moves when)
 {
-    const costs *c = s->in->costs;
-    const packing *k = &d->chunks->packing;
-    const double weights = (double)chunk_weight_bytes(k, chunk), states = (double)chunk_state_bytes(k, chunk);
-    const tier memory = s->in->host_tier ? TIER_HOST : TIER_DEVICE;
+    const costs *costs = space->in->costs;
+    const packing *packing = &d->chunks->packing;
+    const double weights = (double)chunk_weight_bytes(packing, chunk), states = (double)chunk_state_bytes(packing, chunk);
+    const tier memory = space->in->host_tier ? TIER_HOST : TIER_DEVICE;
     if (by_host)
-        o->of[WAIT_HOST] += chunk_update_ns(c, s->in->model, k, chunk, true);
-    if (is_staged(s, t) && (by_host || when.come != APART_ON_DEVICE))
-        o->of[WAIT_TO_DEVICE] += by_host && k->chunks[chunk].looked_up ? 0 : cost_at(&c->to_device, by_host ? weights : states);
+        o->of[WAIT_HOST] += chunk_update_ns(costs, space->in->model, packing, chunk, true);
+    if (is_staged(space, t) && (by_host || when.come != APART_ON_DEVICE))
+        o->of[WAIT_TO_DEVICE] += by_host && packing->chunks[chunk].looked_up ? 0 : cost_at(&costs->to_device, by_host ? weights : states);
     if (t == TIER_DISK && when.come == WITH_UPDATE)
-        o->of[WAIT_READ] += cost_at(&c->read, states);
+        o->of[WAIT_READ] += cost_at(&costs->read, states);
     if (t == TIER_DISK && when.go == WITH_UPDATE && d->micros == d->visit)
-        o->of[WAIT_WRITE] += cost_at(&c->write, states) + cost_at(&c->write, weights);
+        o->of[WAIT_WRITE] += cost_at(&costs->write, states) + cost_at(&costs->write, weights);
     if (when.come != WITH_UPDATE)
         hold(o, AFTER_BACKWARD, when.come == APART_ON_DEVICE ? TIER_DEVICE : memory, states);
     if (when.go != WITH_UPDATE)
@@ -128,109 +128,110 @@ static void wait_for_norm(const space *s, const division *d, option *o, int chun
 }
 
 /* Do states move so? Those that go are asked about where a step is one visit, whose head is the moment AT_HEAD. */
-static bool may_move(const space *s, const division *d, tier t, bool by_host, moves when)
+static bool may_move(const space *space, const division *d, tier t, bool by_host, moves when)
 {
-    const bool on_device = !by_host && is_staged(s, t), disk = t == TIER_DISK;
-    const bool come = when.come == WITH_UPDATE || (gradients_wait(s) && (when.come == APART_IN_MEMORY ? disk : on_device));
-    const bool go = when.go == WITH_UPDATE || (gradients_wait(s) && disk && d->micros == d->visit &&
+    const bool on_device = !by_host && is_staged(space, t), disk = t == TIER_DISK;
+    const bool come = when.come == WITH_UPDATE || (gradients_wait(space) && (when.come == APART_IN_MEMORY ? disk : on_device));
+    const bool go = when.go == WITH_UPDATE || (gradients_wait(space) && disk && d->micros == d->visit &&
                                                 (when.go == APART_IN_MEMORY || on_device));
     return come && go;
 }
 
 /* A chunk of a tier other than the device; `kept`: in a buffer whenever the direction turns. */
-static option chunk_elsewhere(const space *s, const division *d, int chunk, tier t, bool by_host, bool kept, moves when)
+static option chunk_elsewhere(const space *space, const division *d, int chunk, tier t, bool by_host, bool kept, moves when)
 {
-    const packing *k = &d->chunks->packing;
-    const double weights = (double)chunk_weight_bytes(k, chunk), states = (double)chunk_state_bytes(k, chunk);
-    const double gradient = (double)chunk_gradient_bytes(k, chunk);
-    const bool waits = gradients_wait(s);
+    const packing *packing = &d->chunks->packing;
+    const double weights = (double)chunk_weight_bytes(packing, chunk), states = (double)chunk_state_bytes(packing, chunk);
+    const double gradient = (double)chunk_gradient_bytes(packing, chunk);
+    const bool waits = gradients_wait(space);
     option o = {0};
     hold_always(&o, t, weights + states);
     hold(&o, AFTER_BACKWARD, t, waits ? gradient : 0);
-    const bool rows = k->chunks[chunk].looked_up; /* its weights are moved for an update alone, and its gradient is a list of rows */
+    const bool rows = packing->chunks[chunk].looked_up; /* its weights are moved for an update alone, and its gradient is a list of rows */
     if (kept)
         hold(&o, AT_HEAD, TIER_DEVICE, weights);
     if (!rows)
-        move_in(s, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);
-    if (!k->chunks[chunk].trained)
+        move_in(space, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);
+    if (!packing->chunks[chunk].trained)
         return o;
-    load(&o, by_host ? QUEUE_HOST : QUEUE_COMPUTE, chunk_update_ns(s->in->costs, s->in->model, k, chunk, by_host) + s->in->costs->task_ns);
+    load(&o, by_host ? QUEUE_HOST : QUEUE_COMPUTE,
+         chunk_update_ns(space->in->costs, space->in->model, packing, chunk, by_host) + space->in->costs->task_ns);
     if (by_host) {
         if (!rows)
-            load(&o, QUEUE_FROM_DEVICE, cost_at(&s->in->costs->from_device, gradient) + s->in->costs->task_ns);
+            load(&o, QUEUE_FROM_DEVICE, cost_at(&space->in->costs->from_device, gradient) + space->in->costs->task_ns);
         if (t == TIER_DISK) {
-            host_disk(s, &o, states, states);
-            load(&o, QUEUE_WRITE, cost_at(&s->in->costs->write, weights) + s->in->costs->task_ns);
+            host_disk(space, &o, states, states);
+            load(&o, QUEUE_WRITE, cost_at(&space->in->costs->write, weights) + space->in->costs->task_ns);
         }
     } else {
-        move_in(s, &o, t, rows, weights);
-        move_in(s, &o, t, 1, states);
-        move_out(s, &o, t, 1, states);
-        move_out(s, &o, t, 1, weights);
+        move_in(space, &o, t, rows, weights);
+        move_in(space, &o, t, 1, states);
+        move_out(space, &o, t, 1, states);
+        move_out(space, &o, t, 1, weights);
     }
     if (waits)
-        wait_for_norm(s, d, &o, chunk, t, by_host, when);
+        wait_for_norm(space, d, &o, chunk, t, by_host, when);
     if (waits && t == TIER_DISK && !rows)
-        host_disk(s, &o, gradient, gradient);
-    if (waits && !by_host && is_staged(s, t) && !rows) {
-        load(&o, QUEUE_FROM_DEVICE, cost_at(&s->in->costs->from_device, gradient) + s->in->costs->task_ns);
-        load(&o, QUEUE_TO_DEVICE, cost_at(&s->in->costs->to_device, gradient) + s->in->costs->task_ns);
+        host_disk(space, &o, gradient, gradient);
+    if (waits && !by_host && is_staged(space, t) && !rows) {
+        load(&o, QUEUE_FROM_DEVICE, cost_at(&space->in->costs->from_device, gradient) + space->in->costs->task_ns);
+        load(&o, QUEUE_TO_DEVICE, cost_at(&space->in->costs->to_device, gradient) + space->in->costs->task_ns);
     }
     return o;
 }
 
-static option chunk_on_device(const space *s, const division *d, int chunk)
+static option chunk_on_device(const space *space, const division *d, int chunk)
 {
-    const packing *k = &d->chunks->packing;
+    const packing *packing = &d->chunks->packing;
     option o = {0};
-    hold_always(&o, TIER_DEVICE, (double)(chunk_weight_bytes(k, chunk) + chunk_state_bytes(k, chunk)));
-    if (gradients_wait(s))
-        hold(&o, AFTER_BACKWARD, TIER_DEVICE, (double)chunk_gradient_bytes(k, chunk));
-    if (k->chunks[chunk].trained)
-        load(&o, QUEUE_COMPUTE, chunk_update_ns(s->in->costs, s->in->model, k, chunk, false) + s->in->costs->task_ns);
+    hold_always(&o, TIER_DEVICE, (double)(chunk_weight_bytes(packing, chunk) + chunk_state_bytes(packing, chunk)));
+    if (gradients_wait(space))
+        hold(&o, AFTER_BACKWARD, TIER_DEVICE, (double)chunk_gradient_bytes(packing, chunk));
+    if (packing->chunks[chunk].trained)
+        load(&o, QUEUE_COMPUTE, chunk_update_ns(space->in->costs, space->in->model, packing, chunk, false) + space->in->costs->task_ns);
     return o;
 }
 
-static choice chunk_choice(const space *s, const division *d, int chunk)
+static choice chunk_choice(const space *space, const division *d, int chunk)
 {
-    choice c = {.times = 1, .n = 1, .options = {chunk_on_device(s, d, chunk)}};
+    choice c = {.times = 1, .n = 1, .options = {chunk_on_device(space, d, chunk)}};
     const bool trained = d->chunks->packing.chunks[chunk].trained;
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
-        for (int kept = 0; kept < 2 && space_has(s, t); kept++)
-            for (int by_host = 0; by_host < (trained && space_updates_on_host(s) ? 2 : 1); by_host++)
+        for (int kept = 0; kept < 2 && space_has(space, t); kept++)
+            for (int by_host = 0; by_host < (trained && space_updates_on_host(space) ? 2 : 1); by_host++)
                 for (int i = 0; i < (trained ? MOVE_TIMES * MOVE_TIMES : 1); i++) {
                     const moves when = {(move_time)(i / MOVE_TIMES), (move_time)(i % MOVE_TIMES)};
-                    if (may_move(s, d, t, by_host, when))
-                        c.options[c.n++] = chunk_elsewhere(s, d, chunk, t, by_host, kept, when);
+                    if (may_move(space, d, t, by_host, when))
+                        c.options[c.n++] = chunk_elsewhere(space, d, chunk, t, by_host, kept, when);
                 }
     return c;
 }
 
-static choice layer_choice(const space *s, const division *d, int layer)
+static choice layer_choice(const space *space, const division *d, int layer)
 {
-    const layer_cost *l = &s->in->costs->layer[s->in->costs->kind_of_layer[layer]];
-    const bool passing = layer < s->passing;
+    const layer_cost *l = &space->in->costs->layer[space->in->costs->kind_of_layer[layer]];
+    const bool passing = layer < space->passing;
     const double units = d->micros * d->per_micro, following = units - d->micros / d->visit;
     choice c = {.times = 1};
     for (int level = 0; level < (passing ? 1 : SAVE_LEVELS); level++)
         for (tier t = TIER_DEVICE; t <= (passing ? TIER_DEVICE : TIER_DISK); t++) {
             option o = {0};
-            const double saved = passing ? 0 : (double)layer_set_layout(&s->layouts, layer, (save_level)level)->saved_bytes;
-            if (!space_has(s, t))
+            const double saved = passing ? 0 : (double)layer_set_layout(&space->layouts, layer, (save_level)level)->saved_bytes;
+            if (!space_has(space, t))
                 continue;
             load(&o, QUEUE_COMPUTE, units * l->forward_ns[level] - following * fmin(l->warm_forward_ns, l->forward_ns[level]));
             if (!passing)
                 load(&o, QUEUE_COMPUTE,
                      units * l->backward_ns[level] - following * fmin(l->warm_backward_ns[level], l->backward_ns[level]));
-            if (gradients_wait(s))
+            if (gradients_wait(space))
                 load_before_norm(&o, (units - d->group) * l->forward_ns[level] -
                                          (following - d->group + 1) * fmin(l->warm_forward_ns, l->forward_ns[level]) +
                                          (passing ? 0 : units * l->backward_ns[level] -
                                                             following * fmin(l->warm_backward_ns[level], l->backward_ns[level])));
             hold(&o, AT_HEAD, t, saved * d->group);
             if (t != TIER_DEVICE) {
-                move_out(s, &o, t, d->micros, saved * d->per_micro);
-                move_in(s, &o, t, d->micros, saved * d->per_micro);
+                move_out(space, &o, t, d->micros, saved * d->per_micro);
+                move_in(space, &o, t, d->micros, saved * d->per_micro);
             }
             c.options[c.n++] = o;
         }
@@ -265,32 +266,32 @@ static int add_choice(relaxed *x, choice c, pt_error *e)
 
 static void fill_fixed(relaxed *x, const division *d)
 {
-    const space *s = x->s;
-    const costs *c = s->in->costs;
+    const space *space = x->s;
+    const costs *costs = space->in->costs;
     const bool grouped = d->micros > d->visit;
     memset(&x->fixed, 0, sizeof x->fixed);
-    load(&x->fixed, QUEUE_COMPUTE, d->micros * d->per_micro * (c->embed_ns + c->head_ns) +
-                                       d->micros * (2 * s->layers - s->passing + 2) * c->task_ns +
-                                       d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] + s->rows_finish_ns);
-    if (gradients_wait(s))
-        load_before_norm(&x->fixed, d->micros * d->per_micro * c->head_ns + d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] +
-                                        s->rows_finish_ns);
-    hold_always(&x->fixed, TIER_DEVICE, (double)s->placement_bytes);
-    hold(&x->fixed, AT_HEAD, TIER_DEVICE, (double)(s->head.bytes + (grouped ? s->accumulator_all : s->accumulator_head)) +
-                                              (double)s->input_bytes * d->group);
+    load(&x->fixed, QUEUE_COMPUTE, d->micros * d->per_micro * (costs->embed_ns + costs->head_ns) +
+                                       d->micros * (2 * space->layers - space->passing + 2) * costs->task_ns +
+                                       d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] + space->rows_finish_ns);
+    if (gradients_wait(space))
+        load_before_norm(&x->fixed, d->micros * d->per_micro * costs->head_ns + d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] +
+                                        space->rows_finish_ns);
+    hold_always(&x->fixed, TIER_DEVICE, (double)space->placement_bytes);
+    hold(&x->fixed, AT_HEAD, TIER_DEVICE, (double)(space->head.bytes + (grouped ? space->accumulator_all : space->accumulator_head)) +
+                                              (double)space->input_bytes * d->group);
 }
 
-static double least_slow(const costs *c, cost_class a, cost_class b)
+static double least_slow(const costs *costs, cost_class a, cost_class b)
 {
-    return fmax(1, c->slow[a][b] + fmin(0, c->slow_more[a][b]) * costs_length_most(c, a));
+    return fmax(1, costs->slow[a][b] + fmin(0, costs->slow_more[a][b]) * costs_length_most(costs, a));
 }
 
-static void add_together(const costs *c, option *o)
+static void add_together(const costs *costs, option *o)
 {
     static const struct { queue_kind a, b; cost_class of_a, of_b; } pairs[TOGETHER / 2] = {
         {QUEUE_READ, QUEUE_WRITE, COST_READ, COST_WRITE}, {QUEUE_TO_DEVICE, QUEUE_FROM_DEVICE, COST_TO_DEVICE, COST_FROM_DEVICE}};
     for (int i = 0; i < TOGETHER / 2; i++) {
-        const double s = least_slow(c, pairs[i].of_a, pairs[i].of_b), z = least_slow(c, pairs[i].of_b, pairs[i].of_a);
+        const double s = least_slow(costs, pairs[i].of_a, pairs[i].of_b), z = least_slow(costs, pairs[i].of_b, pairs[i].of_a);
         const double a = o->of[pairs[i].a], b = o->of[pairs[i].b], both = fmax(0, 1 / s + 1 / z - 1);
         o->of[QUEUES + 2 * i] = a + b - both * s * a;
         o->of[QUEUES + 2 * i + 1] = a + b - both * z * b;
@@ -449,27 +450,27 @@ static int bound_visits(relaxed *x, const chunking *g, int64_t units, double *le
 
 int search_bound(const search_input *in, double step_ns, double *bound_ns, pt_error *e)
 {
-    space s;
-    relaxed x = {.s = &s};
+    space space;
+    relaxed x = {.s = &space};
     double least = 1;
     *bound_ns = 0;
     if (!in->training || search_ranks(in) > 1 || in->costs->network_ns)
         return 0;
-    int failed = space_open(&s, in, e);
+    int failed = space_open(&space, in, e);
     if (failed)
         return failed;
     for (int q = 0; q < WEIGHTS; q++)
         x.unit[q] = 1 / (step_ns - in->costs->step_ns);
     for (int m = WEIGHTS; m < MULTIPLIERS; m++)
-        x.unit[m] = s.budget[(m - WEIGHTS) % TIERS] ? 1 / (double)s.budget[(m - WEIGHTS) % TIERS] : 0;
+        x.unit[m] = space.budget[(m - WEIGHTS) % TIERS] ? 1 / (double)space.budget[(m - WEIGHTS) % TIERS] : 0;
     x.at[QUEUE_COMPUTE] = 1;
-    for (int g = 0; g < s.chunkings_n && !failed; g++)
+    for (int g = 0; g < space.chunkings_n && !failed; g++)
         for (int64_t units = in->shape->units_n; units > 0 && !failed; units--)
             if (space_divides(in, units) && space_is_asked_for(in, units))
-                failed = bound_visits(&x, &s.chunkings[g], units, &least, e);
+                failed = bound_visits(&x, &space.chunkings[g], units, &least, e);
     if (!failed)
         *bound_ns = least * (step_ns - in->costs->step_ns) + in->costs->step_ns;
     free(x.choices);
-    space_close(&s);
+    space_close(&space);
     return failed;
 }

@@ -3,48 +3,49 @@
 
 typedef struct descent { const space *s; double ns; bool better, any; update_time update; } descent;
 
-static bool is_better(void *arg, const candidate *r, const estimate *about)
+static bool is_better(void *arg, const candidate *cand, const estimate *about)
 {
     descent *d = arg;
-    if (about->ns >= d->ns * 0.999 || !walk_within(d->s, about, 1) || (!d->any && r->update != d->update))
+    if (about->ns >= d->ns * 0.999 || !walk_within(d->s, about, 1) || (!d->any && cand->update != d->update))
         return false;
     d->ns = about->ns;
     return d->better = true;
 }
 
 /* A candidate that fits, saving on the nearest tier that it can: false if the estimate finds none. */
-static bool first_fit(const space *s, candidate *r, estimate *about)
+static bool first_fit(const space *space, candidate *cand, estimate *about)
 {
-    const int chunks = candidate_chunks(s, r), ways = space_is_shared(s) ? 4 : 2; /* first with whole weights, then with shards */
+    const int chunks = candidate_chunks(space, cand),
+              ways = space_is_shared(space) ? 4 : 2; /* first with whole weights, then with shards */
     for (int way = 0, slots = 2; way < ways; way++, slots = 2 - way % 2)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
-            if (!space_has(s, place))
+            if (!space_has(space, place))
                 continue;
-            r->whole = way < 2 ? chunks : 0;
-            candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
-            r->n_update = slots;
-            r->n_swap = slots > 1 ? r->visit + 2 : 2;
-            r->n_buffer = s->chunkings[r->chunking].at_once + (slots > 1);
-            if (candidate_fill(s, r, s->fill, about))
+            cand->whole = way < 2 ? chunks : 0;
+            candidate_blocks(space, cand, 0, space->layers, SAVE_INPUT, place);
+            cand->n_update = slots;
+            cand->n_swap = slots > 1 ? cand->visit + 2 : 2;
+            cand->n_buffer = space->chunkings[cand->chunking].at_once + (slots > 1);
+            if (candidate_fill(space, cand, space->fill, about))
                 return true;
         }
     return false;
 }
 
-double walk_descend(const space *s, candidate *r, bool any_update, double *work)
+double walk_descend(const space *space, candidate *cand, bool any_update, double *work)
 {
     estimate here;
-    if (!first_fit(s, r, &here))
+    if (!first_fit(space, cand, &here))
         return -1;
-    descent d = {s, here.ns, true, any_update, r->update};
+    descent d = {space, here.ns, true, any_update, cand->update};
     while (d.better) {
         d.better = false;
-        *work += candidate_moves(s, r, false, is_better, &d);
+        *work += candidate_moves(space, cand, false, is_better, &d);
     }
     return d.ns;
 }
 
-static void add_start(walk *w, const candidate *r, double ns)
+static void add_start(walk *w, const candidate *cand, double ns)
 {
     if (w->starts_n == STARTS && ns >= w->starts[STARTS - 1].ns)
         return;
@@ -53,12 +54,12 @@ static void add_start(walk *w, const candidate *r, double ns)
         w->starts[at] = w->starts[at - 1];
         at--;
     }
-    w->starts[at] = (ranked){*r, ns, 0};
+    w->starts[at] = (ranked){*cand, ns, 0};
 }
 
-double walk_with_tasks(const space *s, const candidate *r, double ns)
+double walk_with_tasks(const space *space, const candidate *cand, double ns)
 {
-    return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
+    return ns * (1 + 0.003 * (double)(space->in->shape->batch / cand->micro_batch));
 }
 
 enum { AT_ONCE = 8 }; /* descents between looks at the work */
@@ -67,9 +68,9 @@ typedef struct descents { const space *s; ranked *ends; double work[AT_ONCE]; } 
 static void descend_one(void *arg, int i)
 {
     descents *d = arg;
-    candidate *r = &d->ends[i].candidate;
-    const double ns = walk_descend(d->s, r, true, &d->work[i]);
-    d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(d->s, r, ns);
+    candidate *cand = &d->ends[i].candidate;
+    const double ns = walk_descend(d->s, cand, true, &d->work[i]);
+    d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(d->s, cand, ns);
 }
 
 void walk_find_starts(walk *w, const way *ways, int n)

@@ -41,23 +41,23 @@ static int least_int(int a, int b) { return a < b ? a : b; }
 static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
 
 /* Weights that are kept: all of whole chunks, and the shards of others. */
-static double kept_between(const chunking *g, const candidate *r, chunk_sum weight, chunk_sum shard, int first, int end)
+static double kept_between(const chunking *g, const candidate *cand, chunk_sum weight, chunk_sum shard, int first, int end)
 {
-    const int cut = r->whole < first ? first : r->whole > end ? end : r->whole;
+    const int cut = cand->whole < first ? first : cand->whole > end ? end : cand->whole;
     return between(g, weight, first, cut) + between(g, shard, cut, end);
 }
 
-static int micros_of(const space *s, const candidate *r) { return (int)(s->in->shape->batch / r->micro_batch); }
+static int micros_of(const space *space, const candidate *cand) { return (int)(space->in->shape->batch / cand->micro_batch); }
 
 /* Chunks first..end all live on `placement`; `loads`: how often their weights are fetched. The next chunks of a layer can be fetched during
  * it as far as there are spare slots. */
-static void weights_in(const space *s, const candidate *r, tier placement, int first, int end, double loads, load *l)
+static void weights_in(const space *space, const candidate *cand, tier placement, int first, int end, double loads, load *l)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    double read = placement == TIER_DISK ? loads * kept_between(g, r, SUM_WEIGHT_READ, SUM_SHARD_READ, first, end) : 0;
-    bool staged = placement == TIER_HOST || s->in->host_tier;
-    double in = staged ? loads * kept_between(g, r, SUM_WEIGHT_IN, SUM_SHARD_IN, first, end) : 0;
-    int spare = r->n_buffer - g->per_layer;
+    const chunking *g = &space->chunkings[cand->chunking];
+    double read = placement == TIER_DISK ? loads * kept_between(g, cand, SUM_WEIGHT_READ, SUM_SHARD_READ, first, end) : 0;
+    bool staged = placement == TIER_HOST || space->in->host_tier;
+    double in = staged ? loads * kept_between(g, cand, SUM_WEIGHT_IN, SUM_SHARD_IN, first, end) : 0;
+    int spare = cand->n_buffer - g->per_layer;
     l->ns[QUEUE_READ] += read;
     l->ns[QUEUE_TO_DEVICE] += in;
     if (spare < g->per_layer)
@@ -65,21 +65,21 @@ static void weights_in(const space *s, const candidate *r, tier placement, int f
 }
 
 /* How often the shards first..end are gathered. */
-static void gathered(const candidate *r, const chunking *g, int first, int end, double loads, load *l)
+static void gathered(const candidate *cand, const chunking *g, int first, int end, double loads, load *l)
 {
     const double ns = loads * between(g, SUM_GATHER, first, end);
-    const int spare = r->n_buffer - g->per_layer;
+    const int spare = cand->n_buffer - g->per_layer;
     l->ns[QUEUE_RANKS] += ns;
     if (spare < g->per_layer)
         l->exposed += ns * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
 /* The transfers and work of the updates themselves; backward counts the transfer of gradients to their placement. */
-static void updates(const space *s, const candidate *r, const chunking *g, tier placement, int first, int end, load *forward,
+static void updates(const space *space, const candidate *cand, const chunking *g, tier placement, int first, int end, load *forward,
                     load *backward)
 {
-    bool waits = r->update != UPDATE_BACKWARD, staged = placement == TIER_HOST || s->in->host_tier, disk = placement == TIER_DISK;
-    double device = r->stride ? 1.0 / r->stride : 0, host = 1 - device;
+    bool waits = cand->update != UPDATE_BACKWARD, staged = placement == TIER_HOST || space->in->host_tier, disk = placement == TIER_DISK;
+    double device = cand->stride ? 1.0 / cand->stride : 0, host = 1 - device;
     load *u = waits ? forward : backward;
     double passing = device * between(g, SUM_UPDATE_DEVICE, first, end) + host * between(g, SUM_UPDATE_HOST, first, end) * disk;
     u->ns[QUEUE_COMPUTE] += device * between(g, SUM_UPDATE_DEVICE, first, end);
@@ -88,158 +88,161 @@ static void updates(const space *s, const candidate *r, const chunking *g, tier 
         double grads = between(g, SUM_GRADIENT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
         u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
         u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) +
-                                                kept_between(g, r, SUM_WEIGHT_OUT, SUM_SHARD_OUT, first, end));
+                                                kept_between(g, cand, SUM_WEIGHT_OUT, SUM_SHARD_OUT, first, end));
         backward->ns[QUEUE_FROM_DEVICE] += (waits ? 1 : host) * between(g, SUM_GRADIENT_OUT, first, end);
         passing += device * (states_in + (waits ? grads : 0) + between(g, SUM_STATE_OUT, first, end));
     }
     if (disk) {
         u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0);
         u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) +
-                              kept_between(g, r, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
+                              kept_between(g, cand, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
         backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_GRADIENT_WRITE, first, end) : 0;
         passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0) +
-                   between(g, SUM_STATE_WRITE, first, end) + kept_between(g, r, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
+                   between(g, SUM_STATE_WRITE, first, end) + kept_between(g, cand, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
     }
-    u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* slots do not alternate evenly */
+    u->pipeline += passing / (cand->n_update > 1 ? cand->n_update - 0.5 : 1); /* slots do not alternate evenly */
 }
 
 /* Of the last chunks, those that are looked up on the host and on the disk. */
-static void chunks_looked_up(const space *s, const candidate *r, int *on_host, int *on_disk)
+static void chunks_looked_up(const space *space, const candidate *cand, int *on_host, int *on_disk)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    const int chunks = g->packing.chunks_n, first = chunks - g->looked_up, host_end = r->persist + r->on_host;
+    const chunking *g = &space->chunkings[cand->chunking];
+    const int chunks = g->packing.chunks_n, first = chunks - g->looked_up, host_end = cand->persist + cand->on_host;
     *on_disk = least_int(chunks - host_end, g->looked_up);
-    *on_host = chunks - *on_disk - (r->persist > first ? r->persist : first);
+    *on_host = chunks - *on_disk - (cand->persist > first ? cand->persist : first);
     *on_host = *on_host > 0 ? *on_host : 0;
 }
 
-static bool updates_rows_on_host(const space *s, const candidate *r)
+static bool updates_rows_on_host(const space *space, const candidate *cand)
 {
-    return s->rows_gradient_bytes && r->stride != 1 && r->persist < s->chunkings[r->chunking].packing.chunks_n;
+    return space->rows_gradient_bytes && cand->stride != 1 && cand->persist < space->chunkings[cand->chunking].packing.chunks_n;
 }
 
-static void look_ups(const space *s, const candidate *r, load *forward)
+static void look_ups(const space *space, const candidate *cand, load *forward)
 {
-    const costs *c = s->in->costs;
-    const double micros = micros_of(s, r);
-    const int64_t units = r->micro_batch / s->in->shape->unit_seqs;
+    const costs *costs = space->in->costs;
+    const double micros = micros_of(space, cand);
+    const int64_t units = cand->micro_batch / space->in->shape->unit_seqs;
     int on_host, on_disk;
-    chunks_looked_up(s, r, &on_host, &on_disk);
+    chunks_looked_up(space, cand, &on_host, &on_disk);
     if (on_host)
-        forward->ns[QUEUE_HOST] += micros * (rows_look_up_ns(c, s->in->model, s->in->shape, units, false) + c->task_ns);
+        forward->ns[QUEUE_HOST] += micros * (rows_look_up_ns(costs, space->in->model, space->in->shape, units, false) + costs->task_ns);
     if (on_disk)
-        forward->ns[QUEUE_READ] += micros * (rows_look_up_ns(c, s->in->model, s->in->shape, units, true) + c->task_ns);
-    if (s->in->host_tier && (on_host || on_disk))
-        forward->ns[QUEUE_TO_DEVICE] += micros * (cost_at(&c->to_device, (double)(s->rows_bytes * (uint64_t)units)) + c->task_ns);
+        forward->ns[QUEUE_READ] += micros * (rows_look_up_ns(costs, space->in->model, space->in->shape, units, true) + costs->task_ns);
+    if (space->in->host_tier && (on_host || on_disk))
+        forward->ns[QUEUE_TO_DEVICE] +=
+            micros * (cost_at(&costs->to_device, (double)(space->rows_bytes * (uint64_t)units)) + costs->task_ns);
 }
 
-static double resident_updates(const candidate *r, const chunking *g) { return between(g, SUM_UPDATE_DEVICE, 0, r->persist); }
+static double resident_updates(const candidate *cand, const chunking *g) { return between(g, SUM_UPDATE_DEVICE, 0, cand->persist); }
 
-static void chunk_loads(const space *s, const candidate *r, load *forward, load *backward)
+static void chunk_loads(const space *space, const candidate *cand, load *forward, load *backward)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = candidate_passing(s, r);
-    int groups = micros_of(s, r) / r->visit;
-    if (s->in->training) {
-        load *u = r->update == UPDATE_BACKWARD ? backward : forward;
-        u->ns[QUEUE_COMPUTE] += resident_updates(r, g);
-        u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, r->whole);
-        backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks) + s->rows_finish_ns;
-        if (updates_rows_on_host(s, r))
-            backward->ns[QUEUE_FROM_DEVICE] += cost_at(&s->in->costs->from_device, (double)s->rows_gradient_bytes) + s->in->costs->task_ns;
+    const chunking *g = &space->chunkings[cand->chunking];
+    int chunks = g->packing.chunks_n, host_end = cand->persist + cand->on_host, away = candidate_passing(space, cand);
+    int groups = micros_of(space, cand) / cand->visit;
+    if (space->in->training) {
+        load *u = cand->update == UPDATE_BACKWARD ? backward : forward;
+        u->ns[QUEUE_COMPUTE] += resident_updates(cand, g);
+        u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole);
+        backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks) + space->rows_finish_ns;
+        if (updates_rows_on_host(space, cand))
+            backward->ns[QUEUE_FROM_DEVICE] +=
+                cost_at(&space->in->costs->from_device, (double)space->rows_gradient_bytes) + space->in->costs->task_ns;
         backward->ns[QUEUE_RANKS] += between(g, SUM_SCATTER, 0, chunks);
     }
-    look_ups(s, r, forward);
-    if (candidate_resident(r) == chunks)
+    look_ups(space, cand, forward);
+    if (candidate_resident(cand) == chunks)
         return;
-    double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share still in a buffer at the turn */
-    if (s->in->training) {
+    double stays = cand->n_buffer < away ? (double)cand->n_buffer / away : 1, in = 1, out = 0; /* share still in a buffer at the turn */
+    if (space->in->training) {
         in = 1 + (groups - 1) * (1 - stays);
         out = groups * (1 - stays);
     } else {
-        in = 1 + (groups - 1) * (1 - (r->n_buffer < away ? (r->n_buffer - 1.0) / away : 1));
+        in = 1 + (groups - 1) * (1 - (cand->n_buffer < away ? (cand->n_buffer - 1.0) / away : 1));
     }
-    gathered(r, g, r->whole, chunks, in, forward);
-    gathered(r, g, r->whole > g->back0 ? r->whole : least_int(g->back0, chunks), chunks, out, backward);
+    gathered(cand, g, cand->whole, chunks, in, forward);
+    gathered(cand, g, cand->whole > g->back0 ? cand->whole : least_int(g->back0, chunks), chunks, out, backward);
     for (tier placement = TIER_HOST; placement <= TIER_DISK; placement++) {
-        int first = placement == TIER_HOST ? r->persist : host_end, end = placement == TIER_HOST ? host_end : chunks;
-        weights_in(s, r, placement, first, end, in, forward);
+        int first = placement == TIER_HOST ? cand->persist : host_end, end = placement == TIER_HOST ? host_end : chunks;
+        weights_in(space, cand, placement, first, end, in, forward);
         if (end > g->back0)
-            weights_in(s, r, placement, first > g->back0 ? first : g->back0, end, out, backward);
-        if (s->in->training)
-            updates(s, r, g, placement, first, end, forward, backward);
+            weights_in(space, cand, placement, first > g->back0 ? first : g->back0, end, out, backward);
+        if (space->in->training)
+            updates(space, cand, g, placement, first, end, forward, backward);
     }
 }
 
 /* The share of swapped sets that leave their slots: the last ones of a visit are still there when backward needs them. */
-static double leaving(const candidate *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
+static double leaving(const candidate *cand, double sets) { return cand->n_swap >= sets ? 0 : 1 - (cand->n_swap - 1) / sets; }
 
 /* The end of the run of layers that equal layer `first`. */
-static int run_end(const space *s, const candidate *r, int first)
+static int run_end(const space *space, const candidate *cand, int first)
 {
-    const unsigned char *kind = s->in->costs->kind_of_layer;
+    const unsigned char *kind = space->in->costs->kind_of_layer;
     int end = first + 1;
-    while (end < s->layers && end != s->passing && r->level[end] == r->level[first] && r->place[end] == r->place[first] &&
-           kind[end] == kind[first] && s->layouts.kind[end] == s->layouts.kind[first])
+    while (end < space->layers && end != space->passing && cand->level[end] == cand->level[first] &&
+           cand->place[end] == cand->place[first] && kind[end] == kind[first] && space->layouts.kind[end] == space->layouts.kind[first])
         end++;
     return end;
 }
 
 /* Moves `bytes` of saved tensors to a tier and back, so many times; `again`: the share that forward fetches once more. */
-static void saved_moves(const space *s, const candidate *r, tier place, double bytes, double times, double again, load *forward,
+static void saved_moves(const space *space, const candidate *cand, tier place, double bytes, double times, double again, load *forward,
                         load *backward)
 {
-    const costs *c = s->in->costs;
-    bool staged = place == TIER_HOST || s->in->host_tier;
-    double from = staged ? times * (cost_at(&c->from_device, bytes) + c->task_ns) : 0;
-    double to = staged ? times * (cost_at(&c->to_device, bytes) + c->task_ns) : 0;
-    double write = place == TIER_DISK ? times * (cost_at(&c->write, bytes) + c->task_ns) : 0;
-    double read = place == TIER_DISK ? times * (cost_at(&c->read, bytes) + c->task_ns) : 0;
+    const costs *costs = space->in->costs;
+    bool staged = place == TIER_HOST || space->in->host_tier;
+    double from = staged ? times * (cost_at(&costs->from_device, bytes) + costs->task_ns) : 0;
+    double to = staged ? times * (cost_at(&costs->to_device, bytes) + costs->task_ns) : 0;
+    double write = place == TIER_DISK ? times * (cost_at(&costs->write, bytes) + costs->task_ns) : 0;
+    double read = place == TIER_DISK ? times * (cost_at(&costs->read, bytes) + costs->task_ns) : 0;
     forward->ns[QUEUE_FROM_DEVICE] += from * (1 + again);
     forward->ns[QUEUE_WRITE] += write * (1 + again);
     forward->ns[QUEUE_TO_DEVICE] += to * again;
     forward->ns[QUEUE_READ] += read * again;
     backward->ns[QUEUE_TO_DEVICE] += to;
     backward->ns[QUEUE_READ] += read;
-    if (r->n_swap < 3) /* one for a layer's input and one for its output: none to spare */
+    if (cand->n_swap < 3) /* one for a layer's input and one for its output: none to spare */
         forward->exposed += staged ? from : write;
-    if (r->n_swap < 2)
+    if (cand->n_swap < 2)
         backward->exposed += staged ? to : read;
 }
 
-static void block_loads(const space *s, const candidate *r, load *forward, load *backward)
+static void block_loads(const space *space, const candidate *cand, load *forward, load *backward)
 {
     unsigned moved[LAYER_SET_KINDS][SAVE_LEVELS][TIERS], swapped = 0; /* layers */
-    const costs *c = s->in->costs;
-    double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
-    double warm_ahead = 0, warm_back = 0, following = units - micros / r->visit; /* units that follow another unit of their visit */
-    memset(moved, 0, (size_t)s->layouts.kinds_n * sizeof *moved);
-    for (int i = 0, end; i < s->layers; i = end) {
-        const layer_cost *l = &c->layer[c->kind_of_layer[i]];
-        end = run_end(s, r, i);
+    const costs *costs = space->in->costs;
+    double units = (double)space->in->shape->units_n, micros = micros_of(space, cand), per_micro = units / micros, ahead = 0, back = 0;
+    double warm_ahead = 0, warm_back = 0, following = units - micros / cand->visit; /* units that follow another unit of their visit */
+    memset(moved, 0, (size_t)space->layouts.kinds_n * sizeof *moved);
+    for (int i = 0, end; i < space->layers; i = end) {
+        const layer_cost *l = &costs->layer[costs->kind_of_layer[i]];
+        end = run_end(space, cand, i);
         unsigned n = (unsigned)(end - i);
-        ahead += n * l->forward_ns[r->level[i]];
-        back += i < s->passing ? 0 : n * l->backward_ns[r->level[i]];
-        warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[r->level[i]]);
-        warm_back += i < s->passing ? 0 : n * fmin(l->warm_backward_ns[r->level[i]], l->backward_ns[r->level[i]]);
-        moved[s->layouts.kind[i]][r->level[i]][r->place[i]] += n;
-        swapped += r->place[i] != TIER_DEVICE ? n : 0;
+        ahead += n * l->forward_ns[cand->level[i]];
+        back += i < space->passing ? 0 : n * l->backward_ns[cand->level[i]];
+        warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[cand->level[i]]);
+        warm_back += i < space->passing ? 0 : n * fmin(l->warm_backward_ns[cand->level[i]], l->backward_ns[cand->level[i]]);
+        moved[space->layouts.kind[i]][cand->level[i]][cand->place[i]] += n;
+        swapped += cand->place[i] != TIER_DEVICE ? n : 0;
     }
     /* The layer before makes a layer's inputs for the whole visit; inputs that have no slot are fetched once more. */
-    double leave = leaving(r, (double)swapped * r->visit);
-    double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
-    for (int kind = 0; kind < s->layouts.kinds_n && s->in->training; kind++)
+    double leave = leaving(cand, (double)swapped * cand->visit);
+    double again = cand->visit > 1 && cand->n_swap - 2 < cand->visit ? 1 - (cand->n_swap - 2.0) / cand->visit : 0;
+    for (int kind = 0; kind < space->layouts.kinds_n && space->in->training; kind++)
         for (int level = 0; level < SAVE_LEVELS; level++)
             for (tier place = TIER_HOST; place <= TIER_DISK; place++)
                 if (moved[kind][level][place])
-                    saved_moves(s, r, place, (double)s->layouts.layout[kind][level].saved_bytes * per_micro,
+                    saved_moves(space, cand, place, (double)space->layouts.layout[kind][level].saved_bytes * per_micro,
                                 micros * moved[kind][level][place] * leave, again, forward, backward);
-    forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) - following * warm_ahead + micros * (s->layers + 1) * c->task_ns;
-    if (s->in->training)
-        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back +
-                                      micros * (s->layers - s->passing + 1) * c->task_ns;
+    forward->ns[QUEUE_COMPUTE] +=
+        units * (ahead + costs->embed_ns) - following * warm_ahead + micros * (space->layers + 1) * costs->task_ns;
+    if (space->in->training)
+        backward->ns[QUEUE_COMPUTE] += units * (back + costs->head_ns) - following * warm_back +
+                                      micros * (space->layers - space->passing + 1) * costs->task_ns;
     else
-        forward->ns[QUEUE_COMPUTE] += units * c->head_eval_ns + micros * c->task_ns;
+        forward->ns[QUEUE_COMPUTE] += units * costs->head_eval_ns + micros * costs->task_ns;
 }
 
 static const cost_class usual_class[QUEUES] = {
@@ -266,7 +269,7 @@ static double quota_ns(const cost_quota *q, const load *l)
 }
 
 /* The longest queue, each stretched by those that run beside it. */
-static double longest(const costs *c, const chunking *g, const load *l)
+static double longest(const costs *costs, const chunking *g, const load *l)
 {
     double most = 0;
     for (int q = 0; q < QUEUES; q++) {
@@ -277,32 +280,32 @@ static double longest(const costs *c, const chunking *g, const load *l)
         most = ns > most ? ns : most;
     }
     double alone = l->ns[QUEUE_COMPUTE] + l->exposed;
-    most = fmax(most, fmax(alone, quota_ns(&c->quota, l)));
+    most = fmax(most, fmax(alone, quota_ns(&costs->quota, l)));
     return l->pipeline > most ? l->pipeline : most;
 }
 
-static void estimate_time(const space *s, const candidate *r, const block_part *b, estimate *out)
+static void estimate_time(const space *space, const candidate *cand, const block_part *b, estimate *out)
 {
-    const chunking *g = &s->chunkings[r->chunking];
+    const chunking *g = &space->chunkings[cand->chunking];
     load forward = b->forward, backward = b->backward;
-    chunk_loads(s, r, &forward, &backward);
+    chunk_loads(space, cand, &forward, &backward);
     double compute = forward.ns[QUEUE_COMPUTE] + backward.ns[QUEUE_COMPUTE], host = forward.ns[QUEUE_HOST] + backward.ns[QUEUE_HOST];
-    out->least_ns = (compute > host ? compute : host) + s->in->costs->step_ns; /* transfers depend on a guess */
-    if (s->in->training && r->update == UPDATE_END) { /* the updates run alone, after backward */
-        int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
+    out->least_ns = (compute > host ? compute : host) + space->in->costs->step_ns; /* transfers depend on a guess */
+    if (space->in->training && cand->update == UPDATE_END) { /* the updates run alone, after backward */
+        int chunks = g->packing.chunks_n, host_end = cand->persist + cand->on_host;
         load work = {0}, unused = {0};
-        work.ns[QUEUE_COMPUTE] += resident_updates(r, g);
-        work.ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, r->whole);
-        updates(s, r, g, TIER_HOST, r->persist, host_end, &work, &unused);
-        updates(s, r, g, TIER_DISK, host_end, chunks, &work, &unused);
+        work.ns[QUEUE_COMPUTE] += resident_updates(cand, g);
+        work.ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole);
+        updates(space, cand, g, TIER_HOST, cand->persist, host_end, &work, &unused);
+        updates(space, cand, g, TIER_DISK, host_end, chunks, &work, &unused);
         for (int q = 0; q < QUEUES; q++)
             forward.ns[q] -= work.ns[q];
         forward.pipeline = 0;
-        out->ns = longest(s->in->costs, g, &work);
+        out->ns = longest(space->in->costs, g, &work);
     } else {
         out->ns = 0;
     }
-    out->ns += longest(s->in->costs, g, &forward) + longest(s->in->costs, g, &backward) + s->in->costs->step_ns;
+    out->ns += longest(space->in->costs, g, &forward) + longest(space->in->costs, g, &backward) + space->in->costs->step_ns;
 }
 
 /* ---- memory ---- */
@@ -311,98 +314,100 @@ static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static const layer_layout *layout_of(const space *s, const candidate *r, int layer)
+static const layer_layout *layout_of(const space *space, const candidate *cand, int layer)
 {
-    return layer_set_layout(&s->layouts, layer, r->level[layer]);
+    return layer_set_layout(&space->layouts, layer, cand->level[layer]);
 }
 
 /* The workspace of a layer: of one unit, or in parts of all units of a visit. */
-static uint64_t workspace_of(const space *s, const candidate *r, int layer, bool backward, uint64_t group)
+static uint64_t workspace_of(const space *space, const candidate *cand, int layer, bool backward, uint64_t group)
 {
-    const layer_layout *l = layout_of(s, r, layer);
-    const uint64_t bytes = backward ? l->backward_workspace : l->forward_workspace;
-    return s->chunkings[r->chunking].ranges && layer_parts_are_possible(s->in->model, layer, s->in->shape) ? bytes * group : bytes;
+    const layer_layout *layout = layout_of(space, cand, layer);
+    const uint64_t bytes = backward ? layout->backward_workspace : layout->forward_workspace;
+    return space->chunkings[cand->chunking].ranges && layer_parts_are_possible(space->in->model, layer, space->in->shape) ? bytes * group
+                                                                                                                          : bytes;
 }
 
-static void block_memory(const space *s, const candidate *r, block_part *b)
+static void block_memory(const space *space, const candidate *cand, block_part *b)
 {
-    const step_shape *shape = s->in->shape;
-    uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
-    b->rows = s->rows_bytes * units;
-    b->embed = (s->input_bytes + s->residual_bytes + s->carries.bytes) * group;
-    if (!s->in->training) {
-        for (int i = 0; i < s->layers; i++) {
-            saved = max_u64(saved, layout_of(s, r, i)->saved_bytes);
-            most = max_u64(most, workspace_of(s, r, i, false, units));
+    const step_shape *shape = space->in->shape;
+    uint64_t units = (uint64_t)(cand->micro_batch / shape->unit_seqs), group = units * (uint64_t)cand->visit, most = 0, saved = 0;
+    b->rows = space->rows_bytes * units;
+    b->embed = (space->input_bytes + space->residual_bytes + space->carries.bytes) * group;
+    if (!space->in->training) {
+        for (int i = 0; i < space->layers; i++) {
+            saved = max_u64(saved, layout_of(space, cand, i)->saved_bytes);
+            most = max_u64(most, workspace_of(space, cand, i, false, units));
         }
-        b->peak = (2 * saved + s->residual_bytes + s->carries.bytes) * units + max_u64(most, s->head.bytes);
+        b->peak = (2 * saved + space->residual_bytes + space->carries.bytes) * units + max_u64(most, space->head.bytes);
         return;
     }
-    bool grouped = micros_of(s, r) > r->visit;
-    uint64_t accumulated = grouped ? s->accumulator_all : head_adds_to_embedding(s->in->model) ? s->accumulator_head : 0;
-    uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
-    if (space_is_shared(s)) /* the sums of the block before are being sent, and as much arrives */
-        layer += s->accumulator_layer * (grouped ? 1 : 2);
-    for (int i = 0, end; i < s->layers; i = end) {
-        const layer_layout *l = layout_of(s, r, i);
-        end = run_end(s, r, i);
-        if (i < s->passing) {
-            most = max_u64(most, 2 * s->input_bytes * group + workspace_of(s, r, i, false, group));
+    bool grouped = micros_of(space, cand) > cand->visit;
+    uint64_t accumulated = grouped ? space->accumulator_all : head_adds_to_embedding(space->in->model) ? space->accumulator_head : 0;
+    uint64_t layer = accumulated + (grouped ? 0 : space->accumulator_layer),
+             head = grouped ? space->accumulator_all : space->accumulator_head;
+    if (space_is_shared(space)) /* the sums of the block before are being sent, and as much arrives */
+        layer += space->accumulator_layer * (grouped ? 1 : 2);
+    for (int i = 0, end; i < space->layers; i = end) {
+        const layer_layout *layout = layout_of(space, cand, i);
+        end = run_end(space, cand, i);
+        if (i < space->passing) {
+            most = max_u64(most, 2 * space->input_bytes * group + workspace_of(space, cand, i, false, group));
             continue;
         }
-        b->saved[r->place[i]] += (uint64_t)(end - i) * l->saved_bytes * group;
-        if (r->place[i] != TIER_DEVICE) {
-            b->swapped = max_u64(b->swapped, l->saved_bytes * units);
-            b->swapped_n += (end - i) * r->visit;
+        b->saved[cand->place[i]] += (uint64_t)(end - i) * layout->saved_bytes * group;
+        if (cand->place[i] != TIER_DEVICE) {
+            b->swapped = max_u64(b->swapped, layout->saved_bytes * units);
+            b->swapped_n += (end - i) * cand->visit;
         }
-        if (r->place[i] == TIER_DISK)
-            b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
-        most = max_u64(most, b->saved[TIER_DEVICE] + workspace_of(s, r, i, true, group) + layer);
+        if (cand->place[i] == TIER_DISK)
+            b->swapped_disk = max_u64(b->swapped_disk, layout->saved_bytes * units);
+        most = max_u64(most, b->saved[TIER_DEVICE] + workspace_of(space, cand, i, true, group) + layer);
     }
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
-        b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
-    saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
+        b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(cand, b->swapped_n));
+    saved = b->saved[TIER_DEVICE] + space->input_bytes * group;
     /* the embedding's gradients need all streams, layers those of their visit */
-    const uint64_t back = s->first_trained == 0 ? (uint64_t)shape->units_n : s->first_trained <= s->layers ? group : 0;
-    uint64_t streams = s->input_bytes * back + (s->residual_bytes + s->carries.bytes) * group +
-                       s->carries.gradient_bytes * (inputs_are_trained(s->in->model) ? back : group) +
-                       (grouped && s->passing ? 2 * s->input_bytes * group : 0);
-    if (s->rows_gradient_bytes)
-        b->embed = max_u64(b->embed, streams + s->rows_gradient_bytes + embedding_sums_bytes(s->in->model, shape));
+    const uint64_t back = space->first_trained == 0 ? (uint64_t)shape->units_n : space->first_trained <= space->layers ? group : 0;
+    uint64_t streams = space->input_bytes * back + (space->residual_bytes + space->carries.bytes) * group +
+                       space->carries.gradient_bytes * (inputs_are_trained(space->in->model) ? back : group) +
+                       (grouped && space->passing ? 2 * space->input_bytes * group : 0);
+    if (space->rows_gradient_bytes)
+        b->embed = max_u64(b->embed, streams + space->rows_gradient_bytes + embedding_sums_bytes(space->in->model, shape));
     b->peak = most + streams;
-    b->peak_head = saved + s->head.bytes + head + streams;
+    b->peak_head = saved + space->head.bytes + head + streams;
 }
 
-static void block_part_of(const space *s, const candidate *r, block_part *b)
+static void block_part_of(const space *space, const candidate *cand, block_part *b)
 {
     memset(b, 0, sizeof *b);
-    block_loads(s, r, &b->forward, &b->backward);
-    block_memory(s, r, b);
+    block_loads(space, cand, &b->forward, &b->backward);
+    block_memory(space, cand, b);
 }
 
 /* Gradients of the chunks first..end that wait for their updates. */
-static uint64_t waiting_bytes(const space *s, const candidate *r, int first, int end)
+static uint64_t waiting_bytes(const space *space, const candidate *cand, int first, int end)
 {
-    bool waits = s->in->training && r->update != UPDATE_BACKWARD;
-    return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_GRADIENT_BYTES, first, end) : 0;
+    bool waits = space->in->training && cand->update != UPDATE_BACKWARD;
+    return waits ? (uint64_t)between(&space->chunkings[cand->chunking], SUM_GRADIENT_BYTES, first, end) : 0;
 }
 
 /* The part of them that shares memory with `saved` bytes. */
-static uint64_t shared_bytes(const space *s, const candidate *r, int first, int end, uint64_t saved)
+static uint64_t shared_bytes(const space *space, const candidate *cand, int first, int end, uint64_t saved)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = (uint64_t)((double)g->trained[first][0] * g->gradients);
+    const chunking *g = &space->chunkings[cand->chunking];
+    uint64_t gradients = waiting_bytes(space, cand, first, end), at_once = (uint64_t)((double)g->trained[first][0] * g->gradients);
     return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
 /* Bytes of placements of the chunks first..end. */
-static uint64_t placements(const space *s, const candidate *r, int first, int end)
+static uint64_t placements(const space *space, const candidate *cand, int first, int end)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    double weights = kept_between(g, r, SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
-    if (!s->in->training)
+    const chunking *g = &space->chunkings[cand->chunking];
+    double weights = kept_between(g, cand, SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
+    if (!space->in->training)
         return (uint64_t)weights;
-    return (uint64_t)(weights + states) + waiting_bytes(s, r, first, end);
+    return (uint64_t)(weights + states) + waiting_bytes(space, cand, first, end);
 }
 
 /* Weight bytes of the n largest chunks; the largest are listed. */
@@ -414,54 +419,57 @@ static uint64_t largest_chunks(const uint64_t largest[SPACE_LARGEST], int n)
     return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * largest[SPACE_LARGEST - 1] : 0);
 }
 
-static void estimate_memory(const space *s, const candidate *r, const block_part *b, estimate *out)
+static void estimate_memory(const space *space, const candidate *cand, const block_part *b, estimate *out)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist, resident = candidate_resident(r);
-    bool training = s->in->training;
+    const chunking *g = &space->chunkings[cand->chunking];
+    int chunks = g->packing.chunks_n, host_end = cand->persist + cand->on_host, away = chunks - cand->persist,
+        resident = candidate_resident(cand);
+    bool training = space->in->training;
     int rows_on_host, rows_on_disk;
-    chunks_looked_up(s, r, &rows_on_host, &rows_on_disk);
+    chunks_looked_up(space, cand, &rows_on_host, &rows_on_disk);
     const uint64_t rows = rows_on_host || rows_on_disk ? b->rows : 0;
     uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, resident, chunks);
-    uint64_t trained = (uint64_t)between(g, SUM_GRADIENT_BYTES, r->persist, chunks);
-    uint64_t slots = least_u64(largest_chunks(g->largest[resident], r->n_buffer), all);
-    uint64_t slot_gradients = (uint64_t)((double)largest_chunks(g->trained[r->persist], r->n_update) * g->gradients);
+    uint64_t trained = (uint64_t)between(g, SUM_GRADIENT_BYTES, cand->persist, chunks);
+    uint64_t slots = least_u64(largest_chunks(g->largest[resident], cand->n_buffer), all);
+    uint64_t slot_gradients = (uint64_t)((double)largest_chunks(g->trained[cand->persist], cand->n_update) * g->gradients);
     uint64_t gradients = training ? least_u64(slot_gradients, trained) : 0;
-    int updates_n = training && r->stride ? least_int(r->n_update, away / r->stride) : 0;
-    uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[r->persist], updates_n) * g->states);
-    if (r->whole < chunks && away)
-        slots += (uint64_t)((double)largest_chunks(g->largest[r->persist > r->whole ? r->persist : r->whole], r->n_update) * g->gradients);
-    uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
-    const bool backward = r->update == UPDATE_BACKWARD;
-    const bool rows_by_host = updates_rows_on_host(s, r), rows_wait = !backward && (r->stride || r->persist > chunks - g->looked_up);
-    uint64_t placement = s->placement_bytes + placements(s, r, 0, r->persist) + (rows_wait ? s->rows_gradient_bytes : 0);
+    int updates_n = training && cand->stride ? least_int(cand->n_update, away / cand->stride) : 0;
+    uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[cand->persist], updates_n) * g->states);
+    if (cand->whole < chunks && away)
+        slots += (uint64_t)((double)largest_chunks(g->largest[cand->persist > cand->whole ? cand->persist : cand->whole], cand->n_update) *
+                            g->gradients);
+    uint64_t swapped = (uint64_t)least_int(cand->n_swap, b->swapped_n) * b->swapped;
+    const bool backward = cand->update == UPDATE_BACKWARD;
+    const bool rows_by_host = updates_rows_on_host(space, cand),
+               rows_wait = !backward && (cand->stride || cand->persist > chunks - g->looked_up);
+    uint64_t placement = space->placement_bytes + placements(space, cand, 0, cand->persist) + (rows_wait ? space->rows_gradient_bytes : 0);
     const uint64_t work = training ? g->update_bytes : 0;
     uint64_t finishing = gradients + (backward ? updates + work : 0);
     uint64_t back = slots + swapped + max_u64(max_u64(b->peak + finishing, b->peak_head), b->embed + rows);
     uint64_t ahead = slots + (backward ? 0 : gradients + work) + swapped + updates + b->saved[TIER_DEVICE];
     uint64_t window = g->window[host_end];
-    uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
-    uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(s, r, 0, r->persist);
+    uint64_t moment = max_u64(back, ahead) - shared_bytes(space, cand, 0, cand->persist, b->saved[TIER_DEVICE]);
+    uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(space, cand, 0, cand->persist);
     out->bytes[TIER_DEVICE] = placement + max_u64(moment, scratch > waiting ? scratch - waiting : 0);
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
-    if (s->in->host_tier) {
-        double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
-        staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (g->gradients + g->states) : 0;
-        out->bytes[TIER_HOST] = rows + (rows_by_host ? s->rows_gradient_bytes : 0) + (r->stride != 1 && away ? work : 0) +
-                                placements(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
-                                (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
-                                shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
+    if (space->in->host_tier) {
+        double staged = (double)largest_chunks(g->largest[host_end], cand->n_update);
+        staged += training ? (double)largest_chunks(g->trained[host_end], cand->n_update) * (g->gradients + g->states) : 0;
+        out->bytes[TIER_HOST] = rows + (rows_by_host ? space->rows_gradient_bytes : 0) + (cand->stride != 1 && away ? work : 0) +
+                                placements(space, cand, cand->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
+                                (uint64_t)least_int(cand->n_swap, b->swapped_n) * b->swapped_disk -
+                                shared_bytes(space, cand, cand->persist, host_end, b->saved[TIER_HOST]);
     }
-    out->bytes[TIER_DISK] = placements(s, r, host_end, chunks) + b->saved[TIER_DISK] -
-                            shared_bytes(s, r, host_end, chunks, b->saved[TIER_DISK]);
+    out->bytes[TIER_DISK] = placements(space, cand, host_end, chunks) + b->saved[TIER_DISK] -
+                            shared_bytes(space, cand, host_end, chunks, b->saved[TIER_DISK]);
 }
 
-void candidate_estimate(const space *s, const candidate *r, estimate *out)
+void candidate_estimate(const space *space, const candidate *cand, estimate *out)
 {
     block_part b;
-    block_part_of(s, r, &b);
-    estimate_time(s, r, &b, out);
-    estimate_memory(s, r, &b, out);
+    block_part_of(space, cand, &b);
+    estimate_time(space, cand, &b, out);
+    estimate_memory(space, cand, &b, out);
 }
 
 /* ---- filling ---- */
@@ -519,18 +527,18 @@ static bool device_fits(const filling *f, int persist)
     return fits(f->budget, f->e, TIER_DEVICE);
 }
 
-bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], estimate *e)
+bool candidate_fill(const space *space, candidate *cand, const uint64_t budget[TIERS], estimate *e)
 {
     block_part b;
-    const filling f = {s, r, &b, budget, e};
-    int guess = r->persist, on_host = r->on_host, all = candidate_chunks(s, r);
-    block_part_of(s, r, &b);
+    const filling f = {space, cand, &b, budget, e};
+    int guess = cand->persist, on_host = cand->on_host, all = candidate_chunks(space, cand);
+    block_part_of(space, cand, &b);
     if (!device_fits(&f, all)) {
-        r->on_host = on_host;
+        cand->on_host = on_host;
         device_fits(&f, most_that_fit(&f, device_fits, 0, all, guess));
     }
-    candidate_normalise(s, r);
-    estimate_time(s, r, &b, e);
-    estimate_memory(s, r, &b, e);
+    candidate_normalise(space, cand);
+    estimate_time(space, cand, &b, e);
+    estimate_memory(space, cand, &b, e);
     return fits(budget, e, TIER_DEVICE) && fits(budget, e, TIER_HOST) && fits(budget, e, TIER_DISK);
 }

@@ -9,56 +9,56 @@
 
 /* The least memory on the device for a size of chunk, a tier of the saved inputs, a time of update and a visit. One visit holds the inputs
  * of all micro-batches, several hold the gradients of all layers. */
-static void economical(const space *s, candidate *r, int chunking, bool sharded, tier place, update_time update, int visit)
+static void economical(const space *space, candidate *cand, int chunking, bool sharded, tier place, update_time update, int visit)
 {
-    candidate_init(s, r, chunking);
-    r->whole = sharded ? 0 : r->whole;
-    candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
-    r->n_update = 1;
-    r->n_swap = 2;
-    r->update = update;
-    r->visit = visit;
+    candidate_init(space, cand, chunking);
+    cand->whole = sharded ? 0 : cand->whole;
+    candidate_blocks(space, cand, 0, space->layers, SAVE_INPUT, place);
+    cand->n_update = 1;
+    cand->n_swap = 2;
+    cand->update = update;
+    cand->visit = visit;
 }
 
 /* Bytes beyond the budgets. A tier without a budget must not be used: that is worse than any other excess. */
-static double overshoot(const space *s, const uint64_t bytes[TIERS])
+static double overshoot(const space *space, const uint64_t bytes[TIERS])
 {
     double over = 0;
     for (int t = 0; t < TIERS; t++)
-        over += !bytes[t] || bytes[t] <= s->budget[t] ? 0 : s->budget[t] ? (double)(bytes[t] - s->budget[t]) : 1e18;
+        over += !bytes[t] || bytes[t] <= space->budget[t] ? 0 : space->budget[t] ? (double)(bytes[t] - space->budget[t]) : 1e18;
     return over;
 }
 
 /* May it fit, if the estimate of each tier is too high by this share of its budget? */
-static bool is_near(const space *s, const uint64_t bytes[TIERS], double share)
+static bool is_near(const space *space, const uint64_t bytes[TIERS], double share)
 {
     const double little = 16 << 20;
     bool near = true;
     for (int t = 0; t < TIERS; t++)
-        near = near && (bytes[t] <= s->budget[t] ||
-                        (s->budget[t] && (double)(bytes[t] - s->budget[t]) <= share * (double)s->budget[t] + little));
+        near = near && (bytes[t] <= space->budget[t] ||
+                        (space->budget[t] && (double)(bytes[t] - space->budget[t]) <= share * (double)space->budget[t] + little));
     return near;
 }
 
-static void count_tasks(space *s, const candidate *r)
+static void count_tasks(space *space, const candidate *cand)
 {
-    s->least_tasks -= s->chunkings[r->chunking].layer_tasks * (double)(s->in->shape->batch / r->micro_batch);
+    space->least_tasks -= space->chunkings[cand->chunking].layer_tasks * (double)(space->in->shape->batch / cand->micro_batch);
 }
 
 /* All memory that the candidate needs, whatever the budgets are. */
-static int measure(space *s, const candidate *r, priced *out, pt_error *e)
+static int measure(space *space, const candidate *cand, priced *out, pt_error *e)
 {
     const uint64_t any[TIERS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-    plan p;
-    int fits = candidate_plan(s, r, &p, e);
+    plan plan;
+    int fits = candidate_plan(space, cand, &plan, e);
     if (!fits) {
-        fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, out, e);
-        plan_free(&p);
-        s->tried++;
-        s->work += out->work;
-        count_tasks(s, r);
+        fits = price_plan(space->in, &space->chunkings[cand->chunking].packing, &plan, any, 0, out, e);
+        plan_free(&plan);
+        space->tried++;
+        space->work += out->work;
+        count_tasks(space, cand);
     }
-    out->candidate = *r;
+    out->candidate = *cand;
     return fits;
 }
 
@@ -82,37 +82,37 @@ static void insert(entry *list, int *n, const entry *x)
 }
 
 /* Without a disk everything is in memory, even if the estimate says that it does not fit: it may be too high. */
-static void keep_off_disk(const space *s, candidate *r, estimate *about)
+static void keep_off_disk(const space *space, candidate *cand, estimate *about)
 {
-    if (s->in->host_tier)
-        r->on_host = candidate_chunks(s, r) - r->persist;
+    if (space->in->host_tier)
+        cand->on_host = candidate_chunks(space, cand) - cand->persist;
     else
-        r->persist = candidate_chunks(s, r);
-    candidate_normalise(s, r);
-    candidate_estimate(s, r, about);
+        cand->persist = candidate_chunks(space, cand);
+    candidate_normalise(space, cand);
+    candidate_estimate(space, cand, about);
 }
 
-static int collect(const space *s, entry *list)
+static int collect(const space *space, entry *list)
 {
-    const update_time times[] = {search_first_update(s->in), UPDATE_END};
-    const split *last = &s->splits[0]; /* the smallest micro-batch, and the whole step in one visit */
+    const update_time times[] = {search_first_update(space->in), UPDATE_END};
+    const split *last = &space->splits[0]; /* the smallest micro-batch, and the whole step in one visit */
     int n = 0;
-    for (int i = 0; i < s->splits_n; i++)
-        if (s->splits[i].micro_batch < last->micro_batch || (s->splits[i].micro_batch == last->micro_batch &&
-                                                             s->splits[i].visit > last->visit))
-            last = &s->splits[i];
-    for (int g = 0; g < s->chunkings_n; g++)
+    for (int i = 0; i < space->splits_n; i++)
+        if (space->splits[i].micro_batch < last->micro_batch || (space->splits[i].micro_batch == last->micro_batch &&
+                                                             space->splits[i].visit > last->visit))
+            last = &space->splits[i];
+    for (int g = 0; g < space->chunkings_n; g++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
-            for (int k = 0; k < (s->in->training ? space_is_shared(s) ? 8 : 4 : 1); k++) {
+            for (int k = 0; k < (space->in->training ? space_is_shared(space) ? 8 : 4 : 1); k++) {
                 entry x;
                 estimate about;
-                if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
+                if (!space_has(space, place) || (place != TIER_DEVICE && !space->in->training) || (k & 2 && last->visit == 1))
                     continue;
-                economical(s, &x.candidate, g, k & 4, place, times[k & 1], k & 2 ? 1 : last->visit);
-                candidate_fill(s, &x.candidate, s->budget, &about);
-                if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
-                    keep_off_disk(s, &x.candidate, &about);
-                x.over = overshoot(s, about.bytes);
+                economical(space, &x.candidate, g, k & 4, place, times[k & 1], k & 2 ? 1 : last->visit);
+                candidate_fill(space, &x.candidate, space->budget, &about);
+                if (about.bytes[TIER_DISK] && !space->budget[TIER_DISK])
+                    keep_off_disk(space, &x.candidate, &about);
+                x.over = overshoot(space, about.bytes);
                 memcpy(x.bytes, about.bytes, sizeof x.bytes);
                 insert(list, &n, &x);
             }
@@ -121,11 +121,11 @@ static int collect(const space *s, entry *list)
 
 typedef struct outcome { priced filled, plain; double filled_over, plain_over; } outcome; /* the smallest excess of each kind; -1: none */
 
-static int note(space *s, const candidate *r, priced *least, double *over, pt_error *e)
+static int note(space *space, const candidate *cand, priced *least, double *over, pt_error *e)
 {
     priced one;
-    int fits = measure(s, r, &one, e);
-    double now = fits > 0 ? overshoot(s, one.bytes) : 0;
+    int fits = measure(space, cand, &one, e);
+    double now = fits > 0 ? overshoot(space, one.bytes) : 0;
     if (fits > 0 && (*over < 0 || now < *over)) {
         *over = now;
         *least = one;
@@ -137,61 +137,61 @@ static int note(space *s, const candidate *r, priced *least, double *over, pt_er
  * instead of time, so that every machine finds the same plan; it takes about 4 s on one core. */
 static const double LEAST_TASKS = 1.5e6;
 
-static bool is_late(const space *s, const outcome *o) { return (o->filled_over >= 0 || o->plain_over >= 0) && s->least_tasks <= 0; }
+static bool is_late(const space *space, const outcome *o) { return (o->filled_over >= 0 || o->plain_over >= 0) && space->least_tasks <= 0; }
 
 /* All chunks on the disk, or a part of them on the device and the others on the host. The need of such plans does not depend on the
  * budgets. */
-static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
+static int try_plain(space *space, const entry *x, outcome *o, pt_error *e)
 {
     enum { PARTS = 8 };
-    int chunks = candidate_chunks(s, &x->candidate), fits = 0;
-    for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(s, o); part++) {
-        candidate r;
+    int chunks = candidate_chunks(space, &x->candidate), fits = 0;
+    for (int part = space_has(space, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(space, o); part++) {
+        candidate cand;
         estimate about;
-        economical(s, &r, x->candidate.chunking, x->candidate.whole < chunks, (tier)x->candidate.place[space_first_saving(s)],
+        economical(space, &cand, x->candidate.chunking, x->candidate.whole < chunks, (tier)x->candidate.place[space_first_saving(space)],
                    x->candidate.update, x->candidate.visit);
-        r.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
-        r.on_host = part < 0 ? 0 : chunks - r.persist;
-        candidate_normalise(s, &r);
-        candidate_estimate(s, &r, &about);
-        if ((part < 0 || s->in->host_tier || r.persist == chunks) && (o->plain_over < 0 || is_near(s, about.bytes, 0.1)))
-            fits = note(s, &r, &o->plain, &o->plain_over, e);
+        cand.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
+        cand.on_host = part < 0 ? 0 : chunks - cand.persist;
+        candidate_normalise(space, &cand);
+        candidate_estimate(space, &cand, &about);
+        if ((part < 0 || space->in->host_tier || cand.persist == chunks) && (o->plain_over < 0 || is_near(space, about.bytes, 0.1)))
+            fits = note(space, &cand, &o->plain, &o->plain_over, e);
     }
     return fits;
 }
 
 /* 1: fits, and is in o->filled or o->plain with no excess. Schedules by ranges are long: if only asked whether one fits, few are tried. */
-static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
+static int try_entries(space *space, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
 {
     int fits = 0;
     for (int plain = 0; plain < (hopeful ? 1 : 2) && !fits; plain++)
-        for (int i = 0; i < n && !fits && !is_late(s, o); i++) {
-            if (hopeful ? i >= HOPEFUL || !is_near(s, list[i].bytes, 0.2) : i >= SURE && !is_near(s, list[i].bytes, 0.1))
+        for (int i = 0; i < n && !fits && !is_late(space, o); i++) {
+            if (hopeful ? i >= HOPEFUL || !is_near(space, list[i].bytes, 0.2) : i >= SURE && !is_near(space, list[i].bytes, 0.1))
                 break;
-            if (!hopeful && s->in->no_least && !is_near(s, list[i].bytes, 0.3))
+            if (!hopeful && space->in->no_least && !is_near(space, list[i].bytes, 0.3))
                 break;
-            if (s->in->no_least && s->in->by_ranges && i >= (plain ? HOPEFUL : SURE))
+            if (space->in->no_least && space->in->by_ranges && i >= (plain ? HOPEFUL : SURE))
                 break;
             if (plain) {
-                fits = try_plain(s, &list[i], o, e);
+                fits = try_plain(space, &list[i], o, e);
                 continue;
             }
-            fits = candidate_price_filled(s, &list[i].candidate, 0, 0, &o->filled, e);
-            count_tasks(s, &list[i].candidate);
+            fits = candidate_price_filled(space, &list[i].candidate, 0, 0, &o->filled, e);
+            count_tasks(space, &list[i].candidate);
             o->filled_over = fits > 0 ? 0 : o->filled_over;
             if (!fits)
-                fits = note(s, &list[i].candidate, &o->filled, &o->filled_over, e);
+                fits = note(space, &list[i].candidate, &o->filled, &o->filled_over, e);
         }
     return fits;
 }
 
-static int solve(space *s, bool hopeful, outcome *o, pt_error *e)
+static int solve(space *space, bool hopeful, outcome *o, pt_error *e)
 {
     *o = (outcome){.filled_over = -1, .plain_over = -1};
     entry *list = malloc(ENTRIES * sizeof *list);
     if (!list)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
-    int fits = try_entries(s, list, collect(s, list), hopeful, o, e);
+    int fits = try_entries(space, list, collect(space, list), hopeful, o, e);
     free(list);
     return fits;
 }
@@ -215,20 +215,20 @@ static int is_enough(space *s, const priced *x, priced *next, pt_error *e)
     return fits;
 }
 
-int least_price(space *s, bool hopeful, priced *out, pt_error *e)
+int least_price(space *space, bool hopeful, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
     outcome o;
     priced next;
-    s->least_tasks = LEAST_TASKS;
-    int fits = solve(s, hopeful, &o, e), enough = 0;
+    space->least_tasks = LEAST_TASKS;
+    int fits = solve(space, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
-    if (fits || hopeful || s->in->no_least)
+    if (fits || hopeful || space->in->no_least)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
-    for (int i = 0; i < TRIES && !enough && s->least_tasks > 0; i++) {
-        enough = is_enough(s, out, &next, e);
+    for (int i = 0; i < TRIES && !enough && space->least_tasks > 0; i++) {
+        enough = is_enough(space, out, &next, e);
         if (!enough)
             *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;
     }
@@ -240,39 +240,39 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
 typedef struct lean { candidate candidate; double device; bool found; } lean;
 
 /* By the estimate, which a tier has some room for. */
-static bool has_room(const space *s, candidate *r, int on_host, tier t, estimate *about)
+static bool has_room(const space *space, candidate *cand, int on_host, tier t, estimate *about)
 {
-    r->persist = 0;
-    r->on_host = on_host;
-    candidate_normalise(s, r);
-    candidate_estimate(s, r, about);
-    return (double)about->bytes[t] <= 0.98 * (double)s->budget[t];
+    cand->persist = 0;
+    cand->on_host = on_host;
+    candidate_normalise(space, cand);
+    candidate_estimate(space, cand, about);
+    return (double)about->bytes[t] <= 0.98 * (double)space->budget[t];
 }
 
 /* As many chunks on the host as it has room for, the others on the disk. */
-static void consider_lean(const space *s, const candidate *like, lean *best)
+static void consider_lean(const space *space, const candidate *like, lean *best)
 {
-    candidate r = *like;
+    candidate cand = *like;
     estimate about;
-    int most = s->in->host_tier ? candidate_chunks(s, &r) : 0;
+    int most = space->in->host_tier ? candidate_chunks(space, &cand) : 0;
     for (int fits = 0; fits < most;) {
         const int half = (fits + most + 1) / 2;
-        const bool room = has_room(s, &r, half, TIER_HOST, &about);
+        const bool room = has_room(space, &cand, half, TIER_HOST, &about);
         fits = room ? half : fits;
         most = room ? most : half - 1;
     }
-    if (!has_room(s, &r, most, TIER_DISK, &about) || (about.bytes[TIER_HOST] && about.bytes[TIER_HOST] > s->budget[TIER_HOST]))
+    if (!has_room(space, &cand, most, TIER_DISK, &about) || (about.bytes[TIER_HOST] && about.bytes[TIER_HOST] > space->budget[TIER_HOST]))
         return;
     if (!best->found || (double)about.bytes[TIER_DEVICE] < best->device)
-        *best = (lean){r, (double)about.bytes[TIER_DEVICE], true};
+        *best = (lean){cand, (double)about.bytes[TIER_DEVICE], true};
 }
 
 /* 1: there is one, and it fits. */
-static int price_lean(space *s, const lean *best, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
+static int price_lean(space *space, const lean *best, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
 {
     priced p;
-    const int found = best->found ? measure(s, &best->candidate, &p, e) : 0;
-    if (found <= 0 || overshoot(s, p.bytes) > 0)
+    const int found = best->found ? measure(space, &best->candidate, &p, e) : 0;
+    if (found <= 0 || overshoot(space, p.bytes) > 0)
         return found < 0 ? found : 0;
     memcpy(bytes, p.bytes, sizeof p.bytes);
     *step_ns = p.step_ns;
@@ -281,19 +281,19 @@ static int price_lean(space *s, const lean *best, uint64_t bytes[TIERS], double 
 
 static int leanest_of(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
 {
-    space s;
+    space space;
     lean best = {.found = false};
-    const int failed = space_open(&s, in, e);
+    const int failed = space_open(&space, in, e);
     if (failed)
         return failed;
     entry *list = malloc(ENTRIES * sizeof *list);
-    const int n = list ? collect(&s, list) : 0;
+    const int n = list ? collect(&space, list) : 0;
     for (int i = 0; i < n; i++)
-        consider_lean(&s, &list[i].candidate, &best);
-    const int found = list ? price_lean(&s, &best, bytes, step_ns, e)
+        consider_lean(&space, &list[i].candidate, &best);
+    const int found = list ? price_lean(&space, &best, bytes, step_ns, e)
                            : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     free(list);
-    space_close(&s);
+    space_close(&space);
     return found;
 }
 

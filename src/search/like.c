@@ -1,64 +1,64 @@
 /* like.c - the candidate most similar to a plan: a start for a search with other inputs. */
 #include "search/space.h"
 
-static int count_placements(const plan *p, tier placement)
+static int count_placements(const plan *plan, tier placement)
 {
     int n = 0;
-    for (int i = 0; i < p->chunks_n; i++)
-        n += p->chunks[i].placement == placement;
+    for (int i = 0; i < plan->chunks_n; i++)
+        n += plan->chunks[i].placement == placement;
     return n;
 }
 
 /* The number of first chunks that are not sharded. */
-static int count_whole(const plan *p)
+static int count_whole(const plan *plan)
 {
     int n = 0;
-    while (n < p->chunks_n && !p->chunks[n].sharded)
+    while (n < plan->chunks_n && !plan->chunks[n].sharded)
         n++;
     return n;
 }
 
 /* The stride at which chunks away from the device are updated there. */
-static int stride_of(const plan *p)
+static int stride_of(const plan *plan)
 {
-    int away = p->chunks_n - count_placements(p, TIER_DEVICE), there = 0;
-    for (int i = 0; i < p->chunks_n; i++)
-        there += p->chunks[i].placement != TIER_DEVICE && p->chunks[i].update == TIER_DEVICE;
+    int away = plan->chunks_n - count_placements(plan, TIER_DEVICE), there = 0;
+    for (int i = 0; i < plan->chunks_n; i++)
+        there += plan->chunks[i].placement != TIER_DEVICE && plan->chunks[i].update == TIER_DEVICE;
     return there ? (away + there / 2) / there : UPDATE_STRIDE_NONE;
 }
 
-static bool has_split(const space *s, const plan *p)
+static bool has_split(const space *space, const plan *plan)
 {
-    for (int i = 0; i < s->splits_n; i++)
-        if (s->splits[i].micro_batch == p->micro_batch && s->splits[i].visit == p->visit)
+    for (int i = 0; i < space->splits_n; i++)
+        if (space->splits[i].micro_batch == plan->micro_batch && space->splits[i].visit == plan->visit)
             return true;
     return false;
 }
 
-bool candidate_like(const space *s, const priced_plan *c, candidate *r)
+bool candidate_like(const space *space, const priced_plan *c, candidate *cand)
 {
-    const plan *p = &c->plan;
+    const plan *plan = &c->plan;
     int chunking = 0;
-    while (chunking < s->chunkings_n &&
-           (s->chunkings[chunking].ranges != p->ranges || !space_same_chunks(&s->chunkings[chunking].packing, &c->packing)))
+    while (chunking < space->chunkings_n &&
+           (space->chunkings[chunking].ranges != plan->ranges || !space_same_chunks(&space->chunkings[chunking].packing, &c->packing)))
         chunking++;
-    if (chunking == s->chunkings_n || !has_split(s, p))
+    if (chunking == space->chunkings_n || !has_split(space, plan))
         return false;
-    candidate_init(s, r, chunking);
-    r->persist = count_placements(p, TIER_DEVICE);
-    r->on_host = count_placements(p, TIER_HOST);
-    r->whole = count_whole(p);
-    r->stride = stride_of(p);
-    r->n_buffer = p->n_buffer;
-    r->n_update = p->n_update;
-    r->n_swap = p->n_swap;
-    r->micro_batch = p->micro_batch;
-    r->visit = p->visit;
-    r->update = search_may_update(s->in, p->update) ? p->update : search_first_update(s->in);
-    for (int i = 0; i < s->layers; i++) {
-        r->level[i] = (unsigned char)p->blocks[i].level;
-        r->place[i] = (unsigned char)p->blocks[i].place;
+    candidate_init(space, cand, chunking);
+    cand->persist = count_placements(plan, TIER_DEVICE);
+    cand->on_host = count_placements(plan, TIER_HOST);
+    cand->whole = count_whole(plan);
+    cand->stride = stride_of(plan);
+    cand->n_buffer = plan->n_buffer;
+    cand->n_update = plan->n_update;
+    cand->n_swap = plan->n_swap;
+    cand->micro_batch = plan->micro_batch;
+    cand->visit = plan->visit;
+    cand->update = search_may_update(space->in, plan->update) ? plan->update : search_first_update(space->in);
+    for (int i = 0; i < space->layers; i++) {
+        cand->level[i] = (unsigned char)plan->blocks[i].level;
+        cand->place[i] = (unsigned char)plan->blocks[i].place;
     }
-    candidate_normalise(s, r);
+    candidate_normalise(space, cand);
     return true;
 }

@@ -18,10 +18,10 @@ static int64_t units_times_layers(const search_input *in, int64_t units) { retur
  * limit allows. 0: the step's micro-batches have more units. */
 static int64_t fewer_units(const search_input *in)
 {
-    const step_shape *s = in->shape;
-    const int64_t least = in->micro_batch ? in->micro_batch / s->unit_seqs : 1, enough = ENOUGH / in->model->config.layers;
+    const step_shape *shape = in->shape;
+    const int64_t least = in->micro_batch ? in->micro_batch / shape->unit_seqs : 1, enough = ENOUGH / in->model->config.layers;
     int64_t units = enough;
-    while (units > 0 && (s->units_n % units || units % least))
+    while (units > 0 && (shape->units_n % units || units % least))
         units--;
     return units ? enough / units * units : 0;
 }
@@ -31,11 +31,11 @@ static uint64_t page(uint64_t bytes) { return align_up(bytes, 4096); }
 /* Memory on the device for each unit of a step, with any plan. */
 static uint64_t bytes_of_unit(const search_input *in)
 {
-    const step_shape *s = in->shape;
-    const uint64_t tokens = (uint64_t)s->unit_rows * (batch_token_bytes(in->model, s) + LOSS_TOKEN_BYTES);
+    const step_shape *shape = in->shape;
+    const uint64_t tokens = (uint64_t)shape->unit_rows * (batch_token_bytes(in->model, shape) + LOSS_TOKEN_BYTES);
     const bool streams = in->training && model_first_trained(in->model) == 0;
-    const uint64_t routing = routing_bytes(in->model, s) / (uint64_t)s->units_n;
-    return tokens + routing + (streams ? page((uint64_t)(s->unit_rows * in->model->config.hidden) * dtype_bytes(s->type)) : 0);
+    const uint64_t routing = routing_bytes(in->model, shape) / (uint64_t)shape->units_n;
+    return tokens + routing + (streams ? page((uint64_t)(shape->unit_rows * in->model->config.hidden) * dtype_bytes(shape->type)) : 0);
 }
 
 typedef struct shorter { search_input in; step_shape shape; costs costs; uint64_t beside; double times; } shorter;
@@ -55,9 +55,9 @@ static void shorten(const search_input *in, int64_t units, shorter *s)
 }
 
 /* A micro-batch goes through each block forward and backward. */
-static bool has_too_many_tasks(const search_input *in, const plan *p)
+static bool has_too_many_tasks(const search_input *in, const plan *plan)
 {
-    return in->shape->batch / p->micro_batch > TASKS / 2 / in->model->blocks_n;
+    return in->shape->batch / plan->micro_batch > TASKS / 2 / in->model->blocks_n;
 }
 
 /* Scales the result to the long step: it takes about as many times as long. */

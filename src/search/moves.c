@@ -16,43 +16,43 @@ typedef struct neighbours {
     int estimated, filled;
 } neighbours;
 
-static void offer(neighbours *x, const candidate *r, const estimate *about)
+static void offer(neighbours *x, const candidate *cand, const estimate *about)
 {
-    if (x->fn(x->arg, r, about))
-        *x->from = *r;
+    if (x->fn(x->arg, cand, about))
+        *x->from = *cand;
 }
 
-static void add(neighbours *x, candidate *r)
+static void add(neighbours *x, candidate *cand)
 {
     estimate about;
     x->estimated++;
-    candidate_normalise(x->s, r);
-    candidate_estimate(x->s, r, &about);
-    offer(x, r, &about);
+    candidate_normalise(x->s, cand);
+    candidate_estimate(x->s, cand, &about);
+    offer(x, cand, &about);
 }
 
-static void add_both(neighbours *x, candidate *r)
+static void add_both(neighbours *x, candidate *cand)
 {
-    candidate filled = *r;
+    candidate filled = *cand;
     estimate about;
     x->filled++;
     candidate_normalise(x->s, &filled);
     bool fits = candidate_fill(x->s, &filled, x->s->fill, &about);
     if (fits)
         offer(x, &filled, &about);
-    if (!fits || filled.persist != r->persist || filled.on_host != r->on_host)
-        add(x, r);
+    if (!fits || filled.persist != cand->persist || filled.on_host != cand->on_host)
+        add(x, cand);
 }
 
 static void move_splits(neighbours *x)
 {
     for (int i = 0; i < x->s->splits_n; i++) {
-        candidate r = *x->from;
-        if (x->s->splits[i].micro_batch == r.micro_batch && x->s->splits[i].visit == r.visit)
+        candidate cand = *x->from;
+        if (x->s->splits[i].micro_batch == cand.micro_batch && x->s->splits[i].visit == cand.visit)
             continue;
-        r.micro_batch = x->s->splits[i].micro_batch;
-        r.visit = x->s->splits[i].visit;
-        add_both(x, &r);
+        cand.micro_batch = x->s->splits[i].micro_batch;
+        cand.visit = x->s->splits[i].visit;
+        add_both(x, &cand);
     }
 }
 
@@ -64,15 +64,15 @@ static void move_updates(neighbours *x)
     const bool on_disk = x->from->persist + x->from->on_host < candidate_chunks(x->s, x->from);
     for (update_time u = search_first_update(x->s->in); x->s->in->training && u <= UPDATE_END; u++)
         for (size_t i = 0; search_may_update(x->s->in, u) && i < (x->s->in->host_tier ? strides_n : 1); i++) {
-            candidate r = *x->from;
-            r.update = u;
-            r.stride = strides[i];
-            if (u != x->from->update || r.stride != x->from->stride)
-                add_both(x, &r);
-            for (int n = 1; n <= 2 && on_disk && r.stride != x->from->stride; n++) {
-                r.n_update = x->from->n_update - n;
-                if (r.n_update > 0)
-                    add_both(x, &r);
+            candidate cand = *x->from;
+            cand.update = u;
+            cand.stride = strides[i];
+            if (u != x->from->update || cand.stride != x->from->stride)
+                add_both(x, &cand);
+            for (int n = 1; n <= 2 && on_disk && cand.stride != x->from->stride; n++) {
+                cand.n_update = x->from->n_update - n;
+                if (cand.n_update > 0)
+                    add_both(x, &cand);
             }
         }
 }
@@ -83,33 +83,33 @@ static void move_slots(neighbours *x)
     const int n = x->from->n_buffer, away = candidate_passing(x->s, x->from);
     const int buffers[] = {n - 1, n + 1, n / 2, n * 2, g->at_once, g->at_once + 1, g->at_once + 2, away, (n + away) / 2};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers && away; i++) {
-        candidate r = *x->from;
-        r.n_buffer = buffers[i];
+        candidate cand = *x->from;
+        cand.n_buffer = buffers[i];
         if (buffers[i] > 0 && buffers[i] != n)
-            add_both(x, &r);
-        if (buffers[i] > 0 && r.n_update > 1 && space_has_few_layers(x->s) && x->s->in->training) { /* both take the same memory */
-            r = *x->from;
-            r.n_buffer = buffers[i];
-            r.n_update = 1;
-            add_both(x, &r);
+            add_both(x, &cand);
+        if (buffers[i] > 0 && cand.n_update > 1 && space_has_few_layers(x->s) && x->s->in->training) { /* both take the same memory */
+            cand = *x->from;
+            cand.n_buffer = buffers[i];
+            cand.n_update = 1;
+            add_both(x, &cand);
         }
     }
     for (int k = -2; k <= 2; k++) {
-        candidate r = *x->from;
-        r.n_update += k;
-        if (k && away && r.n_update > 0 && x->s->in->training)
-            add_both(x, &r);
-        r = *x->from;
-        r.n_swap += k;
-        if (k && r.n_swap > 1)
-            add_both(x, &r);
+        candidate cand = *x->from;
+        cand.n_update += k;
+        if (k && away && cand.n_update > 0 && x->s->in->training)
+            add_both(x, &cand);
+        cand = *x->from;
+        cand.n_swap += k;
+        if (k && cand.n_swap > 1)
+            add_both(x, &cand);
     }
     const int swaps[] = {3, x->from->visit / 2 + 2, x->from->visit + 2, x->from->visit + 3, x->from->n_swap * 2};
     for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
-        candidate r = *x->from;
-        r.n_swap = swaps[i];
+        candidate cand = *x->from;
+        cand.n_swap = swaps[i];
         if (swaps[i] != x->from->n_swap)
-            add_both(x, &r);
+            add_both(x, &cand);
     }
 }
 
@@ -118,15 +118,15 @@ static void move_placements(neighbours *x)
     int chunks = candidate_chunks(x->s, x->from);
     for (int step = 1; step <= chunks; step *= 2)
         for (int sign = -1; sign <= 1; sign += 2) {
-            candidate r = *x->from;
-            r.persist += sign * step;
-            r.on_host -= x->s->in->host_tier ? sign * step : 0;
-            if (r.persist >= 0 && r.persist <= chunks)
-                add(x, &r);
-            r = *x->from;
-            r.on_host += sign * step;
-            if (x->s->in->host_tier && r.on_host >= 0 && r.persist + r.on_host <= chunks)
-                add(x, &r);
+            candidate cand = *x->from;
+            cand.persist += sign * step;
+            cand.on_host -= x->s->in->host_tier ? sign * step : 0;
+            if (cand.persist >= 0 && cand.persist <= chunks)
+                add(x, &cand);
+            cand = *x->from;
+            cand.on_host += sign * step;
+            if (x->s->in->host_tier && cand.on_host >= 0 && cand.persist + cand.on_host <= chunks)
+                add(x, &cand);
         }
 }
 
@@ -136,14 +136,14 @@ static void move_shards(neighbours *x)
     const int chunks = candidate_chunks(x->s, x->from), whole = x->from->whole;
     const int to[] = {0, chunks, x->from->persist, whole / 2, (whole + chunks) / 2, whole - 1, whole + 1, whole - 4, whole + 4};
     for (size_t i = 0; i < sizeof to / sizeof *to && space_is_shared(x->s); i++) {
-        candidate r = *x->from;
-        r.whole = to[i];
+        candidate cand = *x->from;
+        cand.whole = to[i];
         if (to[i] < 0 || to[i] > chunks || to[i] == whole)
             continue;
-        add_both(x, &r);
-        if (r.n_buffer < x->s->chunkings[r.chunking].at_once + 2) { /* the first to be gathered needs a second buffer */
-            r.n_buffer = x->s->chunkings[r.chunking].at_once + 2;
-            add_both(x, &r);
+        add_both(x, &cand);
+        if (cand.n_buffer < x->s->chunkings[cand.chunking].at_once + 2) { /* the first to be gathered needs a second buffer */
+            cand.n_buffer = x->s->chunkings[cand.chunking].at_once + 2;
+            add_both(x, &cand);
         }
     }
 }
@@ -152,39 +152,39 @@ static void move_chunks(neighbours *x)
 {
     double share = (double)x->from->n_buffer / candidate_chunks(x->s, x->from);
     for (int g = 0; g < x->s->chunkings_n; g++) {
-        candidate r = *x->from;
-        r.chunking = g;
+        candidate cand = *x->from;
+        cand.chunking = g;
         if (g == x->from->chunking)
             continue;
-        r.whole = (int)((double)x->from->whole / candidate_chunks(x->s, x->from) * candidate_chunks(x->s, &r) + 0.5);
-        r.n_buffer = (int)(share * candidate_chunks(x->s, &r) + 0.5);
-        add_both(x, &r);
-        r.n_buffer = x->s->chunkings[g].at_once + 1;
-        add_both(x, &r);
+        cand.whole = (int)((double)x->from->whole / candidate_chunks(x->s, x->from) * candidate_chunks(x->s, &cand) + 0.5);
+        cand.n_buffer = (int)(share * candidate_chunks(x->s, &cand) + 0.5);
+        add_both(x, &cand);
+        cand.n_buffer = x->s->chunkings[g].at_once + 1;
+        add_both(x, &cand);
     }
 }
 
 /* One level and tier for every `every`-th of the layers first..end; kind -1: of any kind. */
 static void set_kind(neighbours *x, int first, int end, int every, int kind, save_level level, tier place)
 {
-    candidate r = *x->from;
+    candidate cand = *x->from;
     bool changed = false;
     for (int i = first < x->s->passing ? x->s->passing : first; i < end; i += every) {
         if (kind >= 0 && x->s->in->costs->kind_of_layer[i] != kind)
             continue;
-        changed |= r.level[i] != level || r.place[i] != place;
-        r.level[i] = (unsigned char)level;
-        r.place[i] = (unsigned char)place;
+        changed |= cand.level[i] != level || cand.place[i] != place;
+        cand.level[i] = (unsigned char)level;
+        cand.place[i] = (unsigned char)place;
     }
     if (!changed)
         return;
-    if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped needs enough slots */
-        candidate fewest = r;
+    if (place != TIER_DEVICE && cand.n_swap < 3) { /* the first to be swapped needs enough slots */
+        candidate fewest = cand;
         if (space_has_few_layers(x->s))
             add_both(x, &fewest);
-        r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
+        cand.n_swap = cand.visit > 1 ? cand.visit + 2 : 3;
     }
-    add_both(x, &r);
+    add_both(x, &cand);
 }
 
 static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
@@ -193,18 +193,19 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
 }
 
 /* The end of the equal layers at the front, and the start of those at the back. */
-static int front_run(const space *s, const candidate *r)
+static int front_run(const space *space, const candidate *cand)
 {
-    int first = space_first_saving(s), n = first + 1;
-    while (n < s->layers && r->level[n] == r->level[first] && r->place[n] == r->place[first])
+    int first = space_first_saving(space), n = first + 1;
+    while (n < space->layers && cand->level[n] == cand->level[first] && cand->place[n] == cand->place[first])
         n++;
     return n;
 }
 
-static int back_run(const space *s, const candidate *r)
+static int back_run(const space *space, const candidate *cand)
 {
-    int n = s->layers - 1;
-    while (n > s->passing && r->level[n - 1] == r->level[s->layers - 1] && r->place[n - 1] == r->place[s->layers - 1])
+    int n = space->layers - 1;
+    while (n > space->passing && cand->level[n - 1] == cand->level[space->layers - 1] &&
+           cand->place[n - 1] == cand->place[space->layers - 1])
         n--;
     return n;
 }
@@ -248,9 +249,9 @@ static void move_blocks(neighbours *x)
                 move_blocks_to(x, level, place);
 }
 
-double candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg)
+double candidate_moves(const space *space, candidate *from, bool all, move_fn fn, void *arg)
 {
-    neighbours x = {s, from, fn, arg, 0, 0};
+    neighbours x = {space, from, fn, arg, 0, 0};
     move_slots(&x);
     move_placements(&x);
     move_shards(&x);
@@ -260,5 +261,5 @@ double candidate_moves(const space *s, candidate *from, bool all, move_fn fn, vo
         move_splits(&x);
         move_chunks(&x);
     }
-    return space_work_of(s, x.estimated + x.filled * ESTIMATES_OF_FILLING);
+    return space_work_of(space, x.estimated + x.filled * ESTIMATES_OF_FILLING);
 }

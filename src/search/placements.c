@@ -21,16 +21,17 @@
 enum { PAIRS_MOST = 48 }; /* with more chunks a single one matters little, and there are many pairs */
 
 /* Does each tier have space for the placements? A cheap necessary condition. */
-static bool placements_fit(const space *s, const packing *k, const plan *p)
+static bool placements_fit(const space *space, const packing *packing, const plan *plan)
 {
-    const bool training = s->in->training, gradients = training && p->update != UPDATE_BACKWARD;
+    const bool training = space->in->training, gradients = training && plan->update != UPDATE_BACKWARD;
     uint64_t bytes[TIERS] = {0};
     bool fit = true;
-    for (int i = 0; i < p->chunks_n; i++)
-        bytes[p->chunks[i].placement] += (p->chunks[i].sharded ? chunk_shard_bytes(k, i) : chunk_weight_bytes(k, i)) +
-                                         (training ? chunk_state_bytes(k, i) : 0) + (gradients ? chunk_gradient_bytes(k, i) : 0);
+    for (int i = 0; i < plan->chunks_n; i++)
+        bytes[plan->chunks[i].placement] += (plan->chunks[i].sharded ? chunk_shard_bytes(packing, i) : chunk_weight_bytes(packing, i)) +
+                                            (training ? chunk_state_bytes(packing, i) : 0) +
+                                            (gradients ? chunk_gradient_bytes(packing, i) : 0);
     for (int t = 0; t < TIERS; t++)
-        fit = fit && bytes[t] <= s->budget[t];
+        fit = fit && bytes[t] <= space->budget[t];
     return fit;
 }
 
@@ -55,24 +56,24 @@ int placements_are_faster(turning *t)
     return 1;
 }
 
-int placements_places(const space *s, plan_chunk out[PLACES])
+int placements_places(const space *space, plan_chunk out[PLACES])
 {
     static const struct { tier placement, update; } places[] = {
         {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
     int n = 0;
-    for (int sharded = 0; sharded < (space_is_shared(s) ? 2 : 1); sharded++)
+    for (int sharded = 0; sharded < (space_is_shared(space) ? 2 : 1); sharded++)
         for (size_t k = 0; k < sizeof places / sizeof *places; k++)
-            if (space_has(s, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
+            if (space_has(space, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(space)))
                 out[n++] = (plan_chunk){places[k].placement, places[k].update, sharded};
     return n;
 }
 
 /* Do the saved tensors of a layer leave the device? */
-static bool swaps(const plan *p)
+static bool swaps(const plan *plan)
 {
     bool any = false;
-    for (int i = 0; i < p->blocks_n; i++)
-        any = any || p->blocks[i].place != TIER_DEVICE;
+    for (int i = 0; i < plan->blocks_n; i++)
+        any = any || plan->blocks[i].place != TIER_DEVICE;
     return any;
 }
 
@@ -96,29 +97,29 @@ static int turn_one(turning *t, int i)
     return 0;
 }
 
-static void exchange(plan *p, int i, int j)
+static void exchange(plan *plan, int i, int j)
 {
-    const plan_chunk x = p->chunks[i];
-    p->chunks[i] = p->chunks[j];
-    p->chunks[j] = x;
+    const plan_chunk x = plan->chunks[i];
+    plan->chunks[i] = plan->chunks[j];
+    plan->chunks[j] = x;
 }
 
 static int turn_two(turning *t, int i, int j)
 {
-    plan *p = &t->c->plan;
-    const plan_chunk *x = &p->chunks[i], *y = &p->chunks[j];
+    plan *plan = &t->c->plan;
+    const plan_chunk *x = &plan->chunks[i], *y = &plan->chunks[j];
     if (plan_chunk_same(x, y))
         return 0;
-    exchange(p, i, j);
+    exchange(plan, i, j);
     int faster = placements_are_faster(t);
     if (!faster)
-        exchange(p, i, j);
+        exchange(plan, i, j);
     return faster;
 }
 
-static uint64_t chunk_bytes(const packing *k, int i) 
+static uint64_t chunk_bytes(const packing *packing, int i) 
 {
-    return chunk_weight_bytes(k, i) + chunk_gradient_bytes(k, i) + chunk_state_bytes(k, i);
+    return chunk_weight_bytes(packing, i) + chunk_gradient_bytes(packing, i) + chunk_state_bytes(packing, i);
 }
 
 /* Moves chunk i to the device, and the first or last chunks there to its old place, until `share` of its size is free. */
@@ -172,11 +173,11 @@ static int turn_many(turning *t, int i, bool last, double share)
     return faster;
 }
 
-static bool all_resident(const plan *p)
+static bool all_resident(const plan *plan)
 {
     bool all = true;
-    for (int i = 0; i < p->chunks_n; i++)
-        all = all && p->chunks[i].placement == TIER_DEVICE && !p->chunks[i].sharded;
+    for (int i = 0; i < plan->chunks_n; i++)
+        all = all && plan->chunks[i].placement == TIER_DEVICE && !plan->chunks[i].sharded;
     return all;
 }
 
@@ -201,8 +202,8 @@ static int turn(turning *t, int i)
 /* Adds this many slots of each kind. */
 static int tune_slots(turning *t, const int more[3])
 {
-    plan *p = &t->c->plan;
-    int *const n[3] = {&p->n_buffer, &p->n_update, &p->n_swap};
+    plan *plan = &t->c->plan;
+    int *const n[3] = {&plan->n_buffer, &plan->n_update, &plan->n_swap};
     int faster = 1;
     for (int i = 0; i < 3; i++) {
         *n[i] += more[i];

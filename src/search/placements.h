@@ -16,7 +16,7 @@ typedef struct turning {
 int placements_are_faster(turning *t);
 /* The tiers where a chunk may live and be updated; returns their number. */
 enum { PLACES = 10 };
-int placements_places(const space *s, plan_chunk out[PLACES]);
+int placements_places(const space *space, plan_chunk out[PLACES]);
 
 /* arrange.c: tries every arrangement of the plan's chunks with every small number of buffers. 1: one is faster, and is the current plan. */
 int placements_arrange(turning *t);

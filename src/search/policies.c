@@ -13,64 +13,66 @@ const char *const policy_names[POLICIES] = {"all resident", "all recompute", "Ze
                                             "Deep Optimizer States k=2", "GreedySnake", "MegaTrain", "ProTrain"};
 
 /* Where a policy that offloads states keeps them; with several ranks, each its shards. */
-static void away(const space *s, candidate *r, tier placement)
+static void away(const space *space, candidate *cand, tier placement)
 {
-    r->persist = r->whole = 0;
-    r->on_host = placement == TIER_HOST ? candidate_chunks(s, r) : 0;
-    r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
+    cand->persist = cand->whole = 0;
+    cand->on_host = placement == TIER_HOST ? candidate_chunks(space, cand) : 0;
+    cand->stride = space->in->host_tier ? UPDATE_STRIDE_NONE : 1;
 }
 
 /* false: this machine lacks what the policy needs. */
-static bool policy_candidate(const space *s, policy p, candidate *r)
+static bool policy_candidate(const space *space, policy p, candidate *cand)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
-    r->update = s->in->clipping ? UPDATE_END : UPDATE_BACKWARD;
-    candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, TIER_DEVICE);
+    const chunking *g = &space->chunkings[cand->chunking];
+    tier near = space->in->host_tier ? TIER_HOST : TIER_DISK;
+    cand->update = space->in->clipping ? UPDATE_END : UPDATE_BACKWARD;
+    candidate_blocks(space, cand, 0, space->layers, SAVE_INPUT, TIER_DEVICE);
     switch (p) {
-    case POLICY_RESIDENT: candidate_blocks(s, r, 0, s->layers, s->in->training ? SAVE_ALL : SAVE_INPUT, TIER_DEVICE); return true;
-    case POLICY_RECOMPUTE: return s->in->training;
+    case POLICY_RESIDENT:
+        candidate_blocks(space, cand, 0, space->layers, space->in->training ? SAVE_ALL : SAVE_INPUT, TIER_DEVICE);
+        return true;
+    case POLICY_RECOMPUTE: return space->in->training;
     case POLICY_ZERO_OFFLOAD: /* weights are on the device from their update to the next */
-        away(s, r, TIER_HOST);
-        r->n_buffer = g->packing.chunks_n;
-        return s->in->host_tier && s->in->training;
+        away(space, cand, TIER_HOST);
+        cand->n_buffer = g->packing.chunks_n;
+        return space->in->host_tier && space->in->training;
     case POLICY_ZERO_INFINITY:
-        away(s, r, TIER_DISK);
-        r->n_buffer = g->at_once + 2;
-        candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
-        return space_has(s, TIER_DISK);
+        away(space, cand, TIER_DISK);
+        cand->n_buffer = g->at_once + 2;
+        candidate_blocks(space, cand, 0, space->layers, SAVE_INPUT, space->in->host_tier ? TIER_HOST : TIER_DEVICE);
+        return space_has(space, TIER_DISK);
     case POLICY_FSDP: /* several ranks: shards, gathered for each use; one rank: all weights are fetched from the nearest tier with room */
-        if (!space_is_shared(s))
-            away(s, r, near);
-        r->whole = 0;
-        r->n_buffer = g->at_once + 1;
-        return space_is_shared(s) || space_has(s, near);
+        if (!space_is_shared(space))
+            away(space, cand, near);
+        cand->whole = 0;
+        cand->n_buffer = g->at_once + 1;
+        return space_is_shared(space) || space_has(space, near);
     case POLICY_DOS2:
-        away(s, r, TIER_HOST);
-        r->stride = 2;
-        r->n_buffer = g->packing.chunks_n;
-        return s->in->host_tier && s->in->training;
+        away(space, cand, TIER_HOST);
+        cand->stride = 2;
+        cand->n_buffer = g->packing.chunks_n;
+        return space->in->host_tier && space->in->training;
     case POLICY_GREEDY_SNAKE:
-        away(s, r, TIER_DISK);
-        r->n_buffer = g->at_once + 1;
-        r->visit = (int)(s->in->shape->batch / r->micro_batch);
-        r->update = search_first_update(s->in);
-        return space_has(s, TIER_DISK) && s->in->training;
+        away(space, cand, TIER_DISK);
+        cand->n_buffer = g->at_once + 1;
+        cand->visit = (int)(space->in->shape->batch / cand->micro_batch);
+        cand->update = search_first_update(space->in);
+        return space_has(space, TIER_DISK) && space->in->training;
     case POLICY_MEGATRAIN:
-        away(s, r, TIER_HOST);
-        r->n_buffer = 2 * g->at_once;
-        return s->in->host_tier;
-    default: return s->in->training;
+        away(space, cand, TIER_HOST);
+        cand->n_buffer = 2 * g->at_once;
+        return space->in->host_tier;
+    default: return space->in->training;
     }
 }
 
 /* Is it near enough to its budgets to be worth building? */
-static bool may_fit(const space *s, const candidate *r)
+static bool may_fit(const space *space, const candidate *cand)
 {
     estimate about;
-    candidate_estimate(s, r, &about);
+    candidate_estimate(space, cand, &about);
     for (int t = 0; t < TIERS; t++)
-        if ((double)about.bytes[t] > 1.1 * (double)s->budget[t] + (1 << 20))
+        if ((double)about.bytes[t] > 1.1 * (double)space->budget[t] + (1 << 20))
             return false;
     return true;
 }
@@ -79,15 +81,15 @@ static bool may_fit(const space *s, const candidate *r)
 
 /* The size of chunks that wastes least memory, as in the paper, where each chunk is as large as the largest. Only sizes that give at least
  * one chunk per layer: the whole model in one chunk wastes nothing and leaves nothing to choose. */
-static int least_waste(const space *s)
+static int least_waste(const space *space)
 {
     int best = 0;
     double least = -1;
-    for (int i = 0; i < s->chunkings_n; i++) {
-        const chunking *g = &s->chunkings[i];
+    for (int i = 0; i < space->chunkings_n; i++) {
+        const chunking *g = &space->chunkings[i];
         int n = g->packing.chunks_n;
         double waste = (double)g->largest[0][0] * n - g->sum[SUM_WEIGHT_BYTES][n];
-        if (n >= s->layers && (least < 0 || waste < least)) {
+        if (n >= space->layers && (least < 0 || waste < least)) {
             least = waste;
             best = i;
         }
@@ -96,37 +98,37 @@ static int least_waste(const space *s)
 }
 
 /* Of the layers and levels that save most. */
-static uint64_t most_saved(const space *s)
+static uint64_t most_saved(const space *space)
 {
     uint64_t most = 0;
-    for (int kind = 0; kind < s->layouts.kinds_n; kind++)
+    for (int kind = 0; kind < space->layouts.kinds_n; kind++)
         for (int level = 0; level < SAVE_LEVELS; level++) {
-            const uint64_t bytes = s->layouts.layout[kind][level].saved_bytes;
+            const uint64_t bytes = space->layouts.layout[kind][level].saved_bytes;
             most = bytes > most ? bytes : most;
         }
     return most;
 }
 
 /* How many layers are computed while the saved tensors of one leave the device. */
-static int swap_interval(const space *s, const candidate *r)
+static int swap_interval(const space *space, const candidate *cand)
 {
-    const costs *c = s->in->costs;
-    double units = (double)(r->micro_batch / s->in->shape->unit_seqs), bytes = (double)most_saved(s) * units;
-    double compute = c->layer[0].forward_ns[SAVE_ALL] * units;
-    double moved = s->in->host_tier ? cost_at(&c->from_device, bytes) : cost_at(&c->write, bytes);
+    const costs *costs = space->in->costs;
+    double units = (double)(cand->micro_batch / space->in->shape->unit_seqs), bytes = (double)most_saved(space) * units;
+    double compute = costs->layer[0].forward_ns[SAVE_ALL] * units;
+    double moved = space->in->host_tier ? cost_at(&costs->from_device, bytes) : cost_at(&costs->write, bytes);
     return compute > 0 && moved > compute ? (int)ceil(moved / compute) : 1;
 }
 
 /* Swapped layers come first, at an interval, so that the transfer of each is hidden behind the layers up to the next. Recomputed layers lie
  * between and after them; the others are saved. */
-static void interleave(const space *s, candidate *r, int interval, int swapped, int recomputed)
+static void interleave(const space *space, candidate *cand, int interval, int swapped, int recomputed)
 {
-    tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
-    candidate_blocks(s, r, 0, s->layers, SAVE_ALL, TIER_DEVICE);
-    for (int i = 0; i < s->layers && (swapped || recomputed); i++) {
+    tier place = space->in->host_tier ? TIER_HOST : TIER_DISK;
+    candidate_blocks(space, cand, 0, space->layers, SAVE_ALL, TIER_DEVICE);
+    for (int i = 0; i < space->layers && (swapped || recomputed); i++) {
         bool swap = swapped && i % interval == 0;
         if (swap || recomputed)
-            candidate_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
+            candidate_blocks(space, cand, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
         swapped -= swap;
         recomputed -= !swap && recomputed;
     }
@@ -140,40 +142,40 @@ static int more_buffers(int buffers, int chunks)
 }
 
 /* With several ranks, each has whole persistent chunks, if there is room, and shards of the others. */
-static void keep_whole(const space *s, candidate *r, estimate *about)
+static void keep_whole(const space *space, candidate *cand, estimate *about)
 {
-    candidate x = *r;
+    candidate x = *cand;
     estimate e;
     x.whole = x.persist;
-    candidate_normalise(s, &x);
-    candidate_estimate(s, &x, &e);
-    if (e.bytes[TIER_DEVICE] > s->fill[TIER_DEVICE])
+    candidate_normalise(space, &x);
+    candidate_estimate(space, &x, &e);
+    if (e.bytes[TIER_DEVICE] > space->fill[TIER_DEVICE])
         return;
-    *r = x;
+    *cand = x;
     *about = e;
 }
 
 /* The paper's search over its four numbers with closed forms of time and memory. For given blocks and buffers, memory grows with the number
  * of persistent chunks, so the first that does not fit ends the loop. */
-static bool four_numbers(const space *s, candidate *r)
+static bool four_numbers(const space *space, candidate *cand)
 {
-    const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, step = s->layers > 24 ? s->layers / 24 : 1, interval = swap_interval(s, r);
-    tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
+    const chunking *g = &space->chunkings[cand->chunking];
+    int chunks = g->packing.chunks_n, step = space->layers > 24 ? space->layers / 24 : 1, interval = swap_interval(space, cand);
+    tier near = space->in->host_tier ? TIER_HOST : TIER_DISK;
     candidate best;
     double least = -1;
-    int most_swapped = space_has(s, near) ? (s->layers + interval - 1) / interval : 0;
+    int most_swapped = space_has(space, near) ? (space->layers + interval - 1) / interval : 0;
     for (int swapped = 0; swapped <= most_swapped; swapped += most_swapped > 24 ? most_swapped / 24 : 1)
-        for (int recomputed = 0; swapped + recomputed <= s->layers; recomputed += step) {
-            candidate x = *r;
+        for (int recomputed = 0; swapped + recomputed <= space->layers; recomputed += step) {
+            candidate x = *cand;
             estimate about;
-            interleave(s, &x, interval, swapped, recomputed);
+            interleave(space, &x, interval, swapped, recomputed);
             for (int buffers = g->at_once; buffers <= chunks; buffers = more_buffers(buffers, chunks)) {
                 x.n_buffer = buffers;
                 x.whole = 0;
-                if (!candidate_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: take as many as fit */
+                if (!candidate_fill(space, &x, space->fill, &about)) /* time falls with every persistent chunk: take as many as fit */
                     break;
-                keep_whole(s, &x, &about);
+                keep_whole(space, &x, &about);
                 if (least < 0 || about.ns < least) {
                     least = about.ns;
                     best = x;
@@ -182,59 +184,59 @@ static bool four_numbers(const space *s, candidate *r)
         }
     if (least < 0)
         return false;
-    *r = best;
+    *cand = best;
     return true;
 }
 
 /* The numbers that need least memory: everything recomputed, nothing swapped, few buffers, as many persistent chunks as fit. */
-static int price_least(space *s, candidate *r, priced *out, pt_error *e)
+static int price_least(space *space, candidate *cand, priced *out, pt_error *e)
 {
     estimate about;
-    memcpy(s->fill, s->budget, sizeof s->fill);
-    candidate_fill(s, r, s->fill, &about);
-    return may_fit(s, r) ? candidate_price_filled(s, r, 0, 0, out, e) : 0;
+    memcpy(space->fill, space->budget, sizeof space->fill);
+    candidate_fill(space, cand, space->fill, &about);
+    return may_fit(space, cand) ? candidate_price_filled(space, cand, 0, 0, out, e) : 0;
 }
 
 /* Closed forms are approximate. If their plan does not fit, they choose again, with budgets corrected by their error. */
-static int price_four_numbers(space *s, candidate *least, priced *out, pt_error *e)
+static int price_four_numbers(space *space, candidate *least, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
-    memcpy(s->fill, s->budget, sizeof s->fill);
+    memcpy(space->fill, space->budget, sizeof space->fill);
     for (int i = 0; i < TRIES; i++) {
-        candidate r = *least;
-        if (!four_numbers(s, &r))
+        candidate cand = *least;
+        if (!four_numbers(space, &cand))
             break;
-        candidate_normalise(s, &r);
-        int fits = candidate_price(s, &r, 0, 0, out, e);
+        candidate_normalise(space, &cand);
+        int fits = candidate_price(space, &cand, 0, 0, out, e);
         if (fits)
             return fits;
-        space_correct(s, &r, out->bytes);
+        space_correct(space, &cand, out->bytes);
     }
-    return price_least(s, least, out, e);
+    return price_least(space, least, out, e);
 }
 
 /* ---- all ---- */
 
-static int price_as_it_is(space *s, candidate *r, priced *out, pt_error *e)
+static int price_as_it_is(space *space, candidate *cand, priced *out, pt_error *e)
 {
-    candidate_normalise(s, r);
-    return may_fit(s, r) ? candidate_price(s, r, 0, 0, out, e) : 0;
+    candidate_normalise(space, cand);
+    return may_fit(space, cand) ? candidate_price(space, cand, 0, 0, out, e) : 0;
 }
 
-int policy_price(space *s, policy p, priced *out, pt_error *e)
+int policy_price(space *space, policy p, priced *out, pt_error *e)
 {
-    for (int i = 0; i < s->splits_n; i++) {
+    for (int i = 0; i < space->splits_n; i++) {
         bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in one visit */
-        const split *cut = &s->splits[snake ? s->splits_n - 1 - i : i];
-        candidate r;
-        candidate_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);
-        r.micro_batch = cut->micro_batch;
-        r.visit = 1;
+        const split *cut = &space->splits[snake ? space->splits_n - 1 - i : i];
+        candidate cand;
+        candidate_init(space, &cand, p == POLICY_PROTRAIN ? least_waste(space) : 0);
+        cand.micro_batch = cut->micro_batch;
+        cand.visit = 1;
         if (cut->visit != 1)
             continue;
-        if (!policy_candidate(s, p, &r))
+        if (!policy_candidate(space, p, &cand))
             return 0;
-        int fits = p == POLICY_PROTRAIN ? price_four_numbers(s, &r, out, e) : price_as_it_is(s, &r, out, e);
+        int fits = p == POLICY_PROTRAIN ? price_four_numbers(space, &cand, out, e) : price_as_it_is(space, &cand, out, e);
         if (fits)
             return fits;
     }

@@ -39,17 +39,17 @@ static unsigned timed_kinds(const search_input *in, update_time update)
     return before | 1u << SCHEDULE_STEP | (update == UPDATE_END ? 1u << SCHEDULE_DRAIN : 0);
 }
 
-schedule_input search_schedules(const search_input *in, const packing *k, const plan *p)
+schedule_input search_schedules(const search_input *in, const packing *packing, const plan *plan)
 {
-    return (schedule_input){in->model, in->shape, k, p, in->training, in->host_tier, in->layouts};
+    return (schedule_input){in->model, in->shape, packing, plan, in->training, in->host_tier, in->layouts};
 }
 
-static uint64_t bytes_written(const schedule *s)
+static uint64_t bytes_written(const schedule *sched)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < s->tasks_n; i++)
-        if (s->tasks[i].kind == TASK_WRITE)
-            bytes += s->buffers[s->operands[s->tasks[i].operand0].buffer].bytes;
+    for (int i = 0; i < sched->tasks_n; i++)
+        if (sched->tasks[i].kind == TASK_WRITE)
+            bytes += sched->buffers[sched->operands[sched->tasks[i].operand0].buffer].bytes;
     return bytes;
 }
 
@@ -65,25 +65,25 @@ typedef struct pricing {
 /* 1: it fits so far; 0: it does not. */
 static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
 {
-    schedule s;
+    schedule sched;
     simulation one;
-    int failed = schedule_place(&x->schedule, kind, &s, e);
+    int failed = schedule_place(&x->schedule, kind, &sched, e);
     x->work += WORK_OF_SCHEDULE;
     if (failed)
         return failed == PT_DOES_NOT_FIT ? 0 : failed;
-    schedule_raise_bytes(&x->schedule, &s, x->bytes);
+    schedule_raise_bytes(&x->schedule, &sched, x->bytes);
     bool fits = true;
     for (int t = 0; t < TIERS; t++)
         fits = fits && x->bytes[t] <= x->budget[t];
     if (timed && fits) {
-        failed = schedule_add_waits(&s, e);
+        failed = schedule_add_waits(&sched, e);
         if (!failed)
-            failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
+            failed = simulate(&x->schedule, &sched, x->in->costs, false, &one, e);
         x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* the schedules are one step */
-        x->written += bytes_written(&s);
+        x->written += bytes_written(&sched);
     }
-    x->work += s.tasks_n * (timed && fits ? WORK_OF_TASK : WORK_OF_PLACING);
-    schedule_free(&s);
+    x->work += sched.tasks_n * (timed && fits ? WORK_OF_TASK : WORK_OF_PLACING);
+    schedule_free(&sched);
     return failed ? failed : fits;
 }
 
@@ -98,11 +98,11 @@ static int price_kinds(pricing *x, unsigned kinds, bool timed, pt_error *e)
     return fits;
 }
 
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out,
+int price_plan(const search_input *in, const packing *packing, const plan *plan, const uint64_t budget[TIERS], double limit, priced *out,
                pt_error *e)
 {
-    const unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
-    pricing x = {.in = in, .schedule = search_schedules(in, k, p), .budget = budget, .limit = limit};
+    const unsigned timed = timed_kinds(in, plan->update), others = search_kinds(in, plan->update) & ~timed;
+    pricing x = {.in = in, .schedule = search_schedules(in, packing, plan), .budget = budget, .limit = limit};
     int fits = price_kinds(&x, timed, true, e);
     if (fits > 0)
         fits = price_kinds(&x, others, false, e);
@@ -117,18 +117,20 @@ int price_plan(const search_input *in, const packing *k, const plan *p, const ui
 /* ---- candidates, whose prices are remembered ---- */
 
 /* Prices one part. Negative: an error. */
-static int price_part(const space *s, const candidate *r, int part, memory_entry *x, pt_error *e)
+static int price_part(const space *space, const candidate *cand, int part, memory_entry *x, pt_error *e)
 {
-    plan p;
-    int failed = candidate_plan(s, r, &p, e);
+    plan plan;
+    int failed = candidate_plan(space, cand, &plan, e);
     if (failed)
         return failed;
-    const unsigned timed = timed_kinds(s->in, p.update), others = search_kinds(s->in, p.update) & ~timed;
-    pricing of = {.in = s->in, .schedule = search_schedules(s->in, &s->chunkings[r->chunking].packing, &p), .budget = s->budget};
+    const unsigned timed = timed_kinds(space->in, plan.update), others = search_kinds(space->in, plan.update) & ~timed;
+    pricing of = {.in = space->in,
+                  .schedule = search_schedules(space->in, &space->chunkings[cand->chunking].packing, &plan),
+                  .budget = space->budget};
     if (part == PRICE_OTHERS)
         memcpy(of.bytes, x->bytes[PRICE_TIMED], sizeof of.bytes);
     int fits = price_kinds(&of, part == PRICE_TIMED ? timed : others, part == PRICE_TIMED, e);
-    plan_free(&p);
+    plan_free(&plan);
     x->known[part] = true;
     x->fits[part] = fits;
     x->work[part] = of.work;
@@ -141,87 +143,87 @@ static int price_part(const space *s, const candidate *r, int part, memory_entry
 }
 
 /* Makes sure that a part is known. The asker's work is the same whether another thread has done it or not. */
-static int need_part(space *s, const candidate *r, int part, bool asks, memory_entry *x, pt_error *e)
+static int need_part(space *space, const candidate *cand, int part, bool asks, memory_entry *x, pt_error *e)
 {
-    int failed = x->known[part] ? 0 : price_part(s, r, part, x, e);
+    int failed = x->known[part] ? 0 : price_part(space, cand, part, x, e);
     if (failed)
         return failed;
-    memory_add(s->memory, x);
-    if (asks && memory_is_first(s->memory, x->hash, part)) {
-        s->work += x->work[part];
-        s->tried += part == PRICE_TIMED;
+    memory_add(space->memory, x);
+    if (asks && memory_is_first(space->memory, x->hash, part)) {
+        space->work += x->work[part];
+        space->tried += part == PRICE_TIMED;
     }
     return 0;
 }
 
 /* A price holds for the budgets for which it was found. */
-static uint64_t hash_with_budgets(const space *s, const candidate *r)
+static uint64_t hash_with_budgets(const space *space, const candidate *cand)
 {
-    uint64_t h = candidate_hash(s, r);
+    uint64_t h = candidate_hash(space, cand);
     for (int t = 0; t < TIERS; t++)
-        h = (h ^ s->budget[t]) * 0x9e3779b97f4a7c15u ^ h >> 31;
+        h = (h ^ space->budget[t]) * 0x9e3779b97f4a7c15u ^ h >> 31;
     return h ? h : 1;
 }
 
-static int price_it(space *s, const candidate *r, double limit, double prove_below, bool asks, priced *out, pt_error *e)
+static int price_it(space *space, const candidate *cand, double limit, double prove_below, bool asks, priced *out, pt_error *e)
 {
     memory_entry x;
-    const uint64_t hash = hash_with_budgets(s, r);
-    if (!memory_find(s->memory, hash, &x))
+    const uint64_t hash = hash_with_budgets(space, cand);
+    if (!memory_find(space->memory, hash, &x))
         x = (memory_entry){.hash = hash};
-    int failed = need_part(s, r, PRICE_TIMED, asks, &x, e), part = PRICE_TIMED;
+    int failed = need_part(space, cand, PRICE_TIMED, asks, &x, e), part = PRICE_TIMED;
     bool fits = x.fits[PRICE_TIMED] && (limit <= 0 || x.step_ns < limit);
     if (!failed && fits && (prove_below <= 0 || x.step_ns < prove_below)) {
         part = PRICE_OTHERS;
-        failed = need_part(s, r, PRICE_OTHERS, asks, &x, e);
+        failed = need_part(space, cand, PRICE_OTHERS, asks, &x, e);
         fits = x.fits[PRICE_OTHERS];
     }
-    *out = (priced){.candidate = *r, .step_ns = x.step_ns, .proven = fits && part == PRICE_OTHERS, .written = x.written};
+    *out = (priced){.candidate = *cand, .step_ns = x.step_ns, .proven = fits && part == PRICE_OTHERS, .written = x.written};
     memcpy(out->bytes, x.bytes[part], sizeof out->bytes);
     return failed ? failed : fits;
 }
 
-int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e)
+int candidate_price(space *space, const candidate *cand, double limit, double prove_below, priced *out, pt_error *e)
 {
-    return price_it(s, r, limit, prove_below, true, out, e);
+    return price_it(space, cand, limit, prove_below, true, out, e);
 }
 
-void candidate_price_ahead(space *s, const candidate *r, double limit, double prove_below)
+void candidate_price_ahead(space *space, const candidate *cand, double limit, double prove_below)
 {
     pt_error unsaid;
     priced p;
-    price_it(s, r, limit, prove_below, false, &p, &unsaid);
+    price_it(space, cand, limit, prove_below, false, &p, &unsaid);
 }
 
 /* Similar candidates share the error of the estimate: fills again with budgets changed by it, with one chunk less if that is still too
  * much. false: nothing can be reduced. */
-static bool fill_again(space *s, candidate *r, const uint64_t needs[TIERS])
+static bool fill_again(space *space, candidate *cand, const uint64_t needs[TIERS])
 {
     estimate about;
-    const candidate before = *r;
-    space_correct(s, r, needs);
-    candidate_fill(s, r, s->fill, &about);
-    if (r->persist != before.persist || r->on_host != before.on_host)
+    const candidate before = *cand;
+    space_correct(space, cand, needs);
+    candidate_fill(space, cand, space->fill, &about);
+    if (cand->persist != before.persist || cand->on_host != before.on_host)
         return true;
-    *r = before;
-    if (needs[TIER_DEVICE] > s->budget[TIER_DEVICE] && r->persist) {
-        r->persist--;
-        r->on_host += s->in->host_tier;
-    } else if (needs[TIER_HOST] > s->budget[TIER_HOST] && r->on_host) {
-        r->on_host--;
+    *cand = before;
+    if (needs[TIER_DEVICE] > space->budget[TIER_DEVICE] && cand->persist) {
+        cand->persist--;
+        cand->on_host += space->in->host_tier;
+    } else if (needs[TIER_HOST] > space->budget[TIER_HOST] && cand->on_host) {
+        cand->on_host--;
     } else {
         return false;
     }
-    candidate_normalise(s, r);
+    candidate_normalise(space, cand);
     return true;
 }
 
-int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e)
+int candidate_price_filled(space *space, candidate *cand, double limit, double prove_below, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
     for (int i = 0; i < TRIES; i++) {
-        int fits = candidate_price(s, r, limit, prove_below, out, e);
-        if (fits || (limit > 0 && out->step_ns >= limit) || !fill_again(s, r, out->bytes))
+        int fits = candidate_price(space, cand, limit, prove_below, out, e);
+        if (fits || (limit > 0 && out->step_ns >= limit) || !fill_again(space, cand, out->bytes))
             return fits;
     }
     return 0;

@@ -34,8 +34,8 @@ static priced *tasteful(walk *w)
 static int prove_best(walk *w)
 {
     for (priced *x = tasteful(w); !x->proven; x = tasteful(w)) {
-        const candidate r = x->candidate;
-        int fits = candidate_price(&w->s, &r, 0, 0, x, w->e);
+        const candidate cand = x->candidate;
+        int fits = candidate_price(&w->s, &cand, 0, 0, x, w->e);
         if (fits < 0)
             return fits;
         if (!fits)
@@ -109,12 +109,12 @@ static int turn_all_placements(turned *t, effort how)
 static int arrange_uniform(walk *w, const candidate *from, void *arg)
 {
     turned *t = arg;
-    candidate r = *from;
+    candidate cand = *from;
     int failed = 0;
     for (save_level level = 0; level < SAVE_LEVELS && walk_can_arrange(w, candidate_chunks(&w->s, from)); level++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK && !failed; place++) {
-            candidate_blocks(&w->s, &r, 0, w->s.layers, level, place);
-            const priced x = {.candidate = r, .step_ns = t->best->step_ns * ARRANGED_WITHIN, .written = UINT64_MAX};
+            candidate_blocks(&w->s, &cand, 0, w->s.layers, level, place);
+            const priced x = {.candidate = cand, .step_ns = t->best->step_ns * ARRANGED_WITHIN, .written = UINT64_MAX};
             if (space_has(&w->s, place) && !walk_is_over(w))
                 failed = turn_placements_of(t, &x, EFFORT_ARRANGE);
         }
@@ -150,26 +150,26 @@ static bool differs(aspect a, const candidate *x, const candidate *y)
     }
 }
 
-static int say(const space *s, const candidate *r, aspect a, char *out, size_t n)
+static int say(const space *space, const candidate *cand, aspect a, char *out, size_t n)
 {
     char size[32];
     if (a == BY_CHUNKS)
-        return snprintf(out, n, "chunks of %s", size_format(size, (uint64_t)s->chunkings[r->chunking].packing.chunk_bytes));
+        return snprintf(out, n, "chunks of %s", size_format(size, (uint64_t)space->chunkings[cand->chunking].packing.chunk_bytes));
     if (a == BY_CUT)
-        return snprintf(out, n, "micro-batches of %lld, %d in a row", (long long)r->micro_batch, r->visit);
-    return snprintf(out, n, "updates %s", update_time_words[r->update]);
+        return snprintf(out, n, "micro-batches of %lld, %d in a row", (long long)cand->micro_batch, cand->visit);
+    return snprintf(out, n, "updates %s", update_time_words[cand->update]);
 }
 
 /* All differences from the best plan: "chunks of 32.00 MiB, updates at the end of the step". */
-static void name_other(const space *s, const candidate *r, const candidate *best, char *out, size_t n)
+static void name_other(const space *space, const candidate *cand, const candidate *best, char *out, size_t n)
 {
     size_t used = 0;
     out[0] = 0;
     for (aspect a = 0; a < BY_ALL; a++) {
-        if (!differs(a, r, best) || used + 2 >= n)
+        if (!differs(a, cand, best) || used + 2 >= n)
             continue;
         used += used ? (size_t)snprintf(out + used, n - used, ", ") : 0;
-        used += (size_t)say(s, r, a, out + used, n - used);
+        used += (size_t)say(space, cand, a, out + used, n - used);
     }
 }
 
@@ -185,11 +185,11 @@ static int add_other(walk *w, const priced *x, const char *name, search_result *
     return failed;
 }
 
-static bool is_policy(const walk *w, const candidate *r)
+static bool is_policy(const walk *w, const candidate *cand)
 {
     bool is = false;
     for (policy p = 0; p < POLICIES; p++)
-        is = is || (w->policy_fits[p] && candidate_hash(&w->s, &w->policies[p].candidate) == candidate_hash(&w->s, r));
+        is = is || (w->policy_fits[p] && candidate_hash(&w->s, &w->policies[p].candidate) == candidate_hash(&w->s, cand));
     return is;
 }
 

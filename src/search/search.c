@@ -88,17 +88,17 @@ static int follow_least(walk *w, const candidate *from, const priced *least)
     const int of = candidate_chunks(&w->s, like), chunks = candidate_chunks(&w->s, from);
     int found = 0;
     for (int slots = 1; slots <= 3 && !found && !walk_is_over(w); slots++) {
-        candidate r = *from;
+        candidate cand = *from;
         priced p;
-        candidate_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
-        r.persist = (like->persist * chunks + of - 1) / of;
-        r.whole = like->whole * chunks / of;
-        r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
-        r.stride = like->stride;
-        r.n_update = slots;
-        r.n_swap = like->n_swap;
-        candidate_normalise(&w->s, &r);
-        found = walk_try(w, &r, walk_best_ns(w) * walk_time_slack(w), &p);
+        candidate_blocks(&w->s, &cand, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
+        cand.persist = (like->persist * chunks + of - 1) / of;
+        cand.whole = like->whole * chunks / of;
+        cand.on_host = like->persist + like->on_host == of ? chunks - cand.persist : like->on_host * chunks / of;
+        cand.stride = like->stride;
+        cand.n_update = slots;
+        cand.n_swap = like->n_swap;
+        candidate_normalise(&w->s, &cand);
+        found = walk_try(w, &cand, walk_best_ns(w) * walk_time_slack(w), &p);
         if (found > 0)
             return walk_improve(w, p);
     }
@@ -114,11 +114,11 @@ static int follow(walk *w, const candidate *from, const priced *least)
     begin_afresh(w, least);
     for (int i = 0; i < TRIES && !walk_is_over(w); i++) {
         const double limit = walk_best_ns(w) * walk_time_slack(w);
-        candidate r = *from;
+        candidate cand = *from;
         priced p;
-        if (walk_descend(&w->s, &r, false, &w->s.work) >= 0) {
+        if (walk_descend(&w->s, &cand, false, &w->s.work) >= 0) {
             memcpy(last, w->s.fill, sizeof last);
-            int found = walk_try(w, &r, limit, &p);
+            int found = walk_try(w, &cand, limit, &p);
             if (found)
                 return found < 0 ? found : walk_improve(w, p);
             if (!memcmp(last, w->s.fill, sizeof last)) /* too slow, or the result would be the same */
@@ -139,19 +139,19 @@ static int follow_all(walk *w, priced *least) { return walk_each_kind(w, follow_
 
 /* Divides the step in the way that the estimate likes best for the rest of the candidate, and fills it. false: it does not fit with any
  * division. */
-static bool cut_and_fill(space *s, candidate *r)
+static bool cut_and_fill(space *space, candidate *cand)
 {
-    const candidate from = *r;
+    const candidate from = *cand;
     double least = INFINITY;
-    s->work += space_work_of(s, s->splits_n * ESTIMATES_OF_FILLING);
-    for (int i = 0; i < s->splits_n; i++) {
+    space->work += space_work_of(space, space->splits_n * ESTIMATES_OF_FILLING);
+    for (int i = 0; i < space->splits_n; i++) {
         candidate x = from;
         estimate about;
-        x.micro_batch = s->splits[i].micro_batch;
-        x.visit = s->splits[i].visit;
-        if (candidate_fill(s, &x, s->fill, &about) && walk_with_tasks(s, &x, about.ns) < least) {
-            least = walk_with_tasks(s, &x, about.ns);
-            *r = x;
+        x.micro_batch = space->splits[i].micro_batch;
+        x.visit = space->splits[i].visit;
+        if (candidate_fill(space, &x, space->fill, &about) && walk_with_tasks(space, &x, about.ns) < least) {
+            least = walk_with_tasks(space, &x, about.ns);
+            *cand = x;
         }
     }
     return least < INFINITY;
@@ -166,12 +166,12 @@ static int try_strides(walk *w)
     int failed = 0;
     for (size_t i = 0; i < sizeof strides / sizeof *strides && w->s.in->host_tier && w->s.in->training; i++)
         for (size_t k = 0; k < (i < 2 ? 3 : 1) && failed >= 0 && !walk_is_over(w); k++) {
-            candidate r = best;
+            candidate cand = best;
             priced p;
-            r.stride = strides[i];
-            r.n_update = best.n_update + slots[k];
-            if (r.n_update > 0 && cut_and_fill(&w->s, &r))
-                failed = walk_try(w, &r, walk_best_ns(w), &p);
+            cand.stride = strides[i];
+            cand.n_update = best.n_update + slots[k];
+            if (cand.n_update > 0 && cut_and_fill(&w->s, &cand))
+                failed = walk_try(w, &cand, walk_best_ns(w), &p);
         }
     return failed < 0 ? failed : 0;
 }
@@ -199,11 +199,11 @@ static int look_around(walk *w)
  * nothing fits. */
 static int walk_within_less(walk *w, const priced *best)
 {
-    candidate r = best->candidate;
+    candidate cand = best->candidate;
     priced p;
     w->kept_n = w->starts_n = 0;
-    space_correct(&w->s, &r, best->bytes);
-    int fits = candidate_price_filled(&w->s, &r, 0, 0, &p, w->e);
+    space_correct(&w->s, &cand, best->bytes);
+    int fits = candidate_price_filled(&w->s, &cand, 0, 0, &p, w->e);
     if (fits <= 0)
         return fits;
     walk_keep(w, &p);
@@ -218,11 +218,11 @@ static int walk_within_less(walk *w, const priced *best)
 /* From a plan found within less memory, with as much as there is. */
 static int walk_with_all(walk *w, const priced *from)
 {
-    candidate r = from->candidate;
+    candidate cand = from->candidate;
     priced p;
-    space_correct(&w->s, &r, from->bytes);
-    candidate_fill(&w->s, &r, w->s.fill, &(estimate){0});
-    int fits = candidate_price_filled(&w->s, &r, 0, 0, &p, w->e);
+    space_correct(&w->s, &cand, from->bytes);
+    candidate_fill(&w->s, &cand, w->s.fill, &(estimate){0});
+    int fits = candidate_price_filled(&w->s, &cand, 0, 0, &p, w->e);
     if (fits <= 0)
         return fits;
     walk_keep(w, &p);
@@ -317,11 +317,11 @@ static int begin(walk *w, priced *least)
 {
     const priced_plan *from = w->s.in->from;
     const uint64_t disk = w->s.budget[TIER_DISK];
-    candidate r;
+    candidate cand;
     int fits = 0;
-    if (from && candidate_like(&w->s, from, &r)) {
+    if (from && candidate_like(&w->s, from, &cand)) {
         w->s.budget[TIER_DISK] = from->bytes[TIER_DISK] ? disk : 0;
-        fits = candidate_price_filled(&w->s, &r, 0, 0, least, w->e);
+        fits = candidate_price_filled(&w->s, &cand, 0, 0, least, w->e);
         w->s.budget[TIER_DISK] = fits ? w->s.budget[TIER_DISK] : disk;
     }
     return fits ? fits : open_space(w, least);
@@ -387,16 +387,16 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
 
 int policy_plan(const search_input *in, policy p, priced_plan *out, pt_error *e)
 {
-    space s;
+    space space;
     priced x;
     memset(out, 0, sizeof *out);
-    int failed = space_open(&s, in, e);
+    int failed = space_open(&space, in, e);
     if (failed)
         return failed;
-    int fits = policy_price(&s, p, &x, e);
-    if (fits > 0 && (failed = space_priced_plan(&s, &x, policy_names[p], out, e)))
+    int fits = policy_price(&space, p, &x, e);
+    if (fits > 0 && (failed = space_priced_plan(&space, &x, policy_names[p], out, e)))
         fits = failed;
-    space_close(&s);
+    space_close(&space);
     return fits;
 }
 

@@ -68,7 +68,7 @@ unsigned search_kinds(const search_input *in, update_time update);
 static inline int search_ranks(const search_input *in) { return shape_ranks(in->shape); }
 
 /* The input from which a plan's schedules are built. */
-schedule_input search_schedules(const search_input *in, const packing *k, const plan *p);
+schedule_input search_schedules(const search_input *in, const packing *packing, const plan *plan);
 
 /* PT_DOES_NOT_FIT: no plan was found; *out->least is valid. search_find_ways tells what would help. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
@@ -85,7 +85,7 @@ int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e);
  * as long, and so on. in->micro_batch is dropped if it does not divide such a step. 1: found; 0: no step of SEARCH_SHORTEST or more tokens
  * fits; negative: an error. */
 enum { SEARCH_SHORTEST = 32 };
-bool search_can_cut(const step_shape *s, int64_t micro_batch); /* always true for 0, which leaves it to the search */
+bool search_can_cut(const step_shape *shape, int64_t micro_batch); /* always true for 0, which leaves it to the search */
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
 /* ---- ways.c: budgets with which a step that does not fit would fit ---- */

@@ -2,40 +2,40 @@
 #include "search/search.h"
 
 /* Drops the requested micro-batch if it does not divide the step. */
-static int step_fits(const search_input *in, const step_shape *s, pt_error *e)
+static int step_fits(const search_input *in, const step_shape *shape, pt_error *e)
 {
     search_input changed = *in;
-    changed.shape = s;
-    if (!search_can_cut(s, in->micro_batch))
+    changed.shape = shape;
+    if (!search_can_cut(shape, in->micro_batch))
         changed.micro_batch = 0;
     return search_fits(&changed, NULL, e);
 }
 
-bool search_can_cut(const step_shape *s, int64_t micro_batch)
+bool search_can_cut(const step_shape *shape, int64_t micro_batch)
 {
-    return !micro_batch || (micro_batch % s->unit_seqs == 0 && s->batch % micro_batch == 0);
+    return !micro_batch || (micro_batch % shape->unit_seqs == 0 && shape->batch % micro_batch == 0);
 }
 
 /* Halves the number of sequences n times, equally in each lane; from one per lane on, halves their length. False: there is no such step. */
 static bool halved(const search_input *in, int n, step_shape *out)
 {
-    const step_shape *s = in->shape;
-    const int64_t lanes = shape_lanes(s);
-    int64_t batch = s->batch, seq_len = s->seq_len;
+    const step_shape *shape = in->shape;
+    const int64_t lanes = shape_lanes(shape);
+    int64_t batch = shape->batch, seq_len = shape->seq_len;
     for (; n > 0; n--)
         if (batch > lanes)
             batch = batch / lanes / 2 * lanes;
         else if ((seq_len /= 2) < SEARCH_SHORTEST)
             return false;
-    step_shape_like(out, s, in->model, batch, seq_len);
+    step_shape_like(out, shape, in->model, batch, seq_len);
     return true;
 }
 
 static int halved_fits(const search_input *in, int n, pt_error *e)
 {
-    step_shape s;
-    halved(in, n, &s);
-    return step_fits(in, &s, e);
+    step_shape shape;
+    halved(in, n, &shape);
+    return step_fits(in, &shape, e);
 }
 
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e)

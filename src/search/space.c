@@ -11,14 +11,15 @@ enum { MANY_CHUNKS = 1200 };
 /* ---- sizes of chunks ---- */
 
 /* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. Those of listed rows are one for all chunks. */
-static double finish_ns(const search_input *in, const packing *k, int chunk)
+static double finish_ns(const search_input *in, const packing *packing, int chunk)
 {
     double ns = 0;
-    for (int i = 0, last = -1; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained && !k->chunks[chunk].looked_up; i++) {
-        const int block = in->model->params[chunk_piece(k, chunk, i)->param].block;
+    for (int i = 0, last = -1; i < packing->chunks[chunk].pieces_n && packing->chunks[chunk].trained && !packing->chunks[chunk].looked_up;
+         i++) {
+        const int block = in->model->params[chunk_piece(packing, chunk, i)->param].block;
         if (block != last)
-            ns += block_finish_ns(in->costs, in->model, k, chunk, block) + ranks_sums_ns(in->costs, in->model, k, chunk, block) +
-                  in->costs->task_ns;
+            ns += block_finish_ns(in->costs, in->model, packing, chunk, block) +
+                  ranks_sums_ns(in->costs, in->model, packing, chunk, block) + in->costs->task_ns;
         last = block;
     }
     return ns;
@@ -67,22 +68,25 @@ static void fill_back(const search_input *in, chunking *g)
 }
 
 /* The head's sums of a tied table are of all rows, and those of the embedding are sent, too. */
-static double scatter_ns(const search_input *in, const packing *k, int chunk)
+static double scatter_ns(const search_input *in, const packing *packing, int chunk)
 {
-    const costs *c = in->costs;
-    const double all = (double)k->chunks[chunk].elements * sizeof(float), part = all - untouched_bytes(in->model, in->shape, k, chunk);
-    const bool tied = chunk_has_tied_rows(k, in->model, chunk);
-    return k->ranks > 1 ? (tied ? cost_at(&c->scatter, all) + c->task_ns : 0) + cost_at(&c->scatter, part) + c->task_ns : 0;
+    const costs *costs = in->costs;
+    const double all = (double)packing->chunks[chunk].elements * sizeof(float),
+                 part = all - untouched_bytes(in->model, in->shape, packing, chunk);
+    const bool tied = chunk_has_tied_rows(packing, in->model, chunk);
+    return packing->ranks > 1
+               ? (tied ? cost_at(&costs->scatter, all) + costs->task_ns : 0) + cost_at(&costs->scatter, part) + costs->task_ns
+               : 0;
 }
 
 static void fill_sums(const search_input *in, chunking *g)
 {
-    const costs *c = in->costs;
+    const costs *costs = in->costs;
     static const bool of_frozen[CHUNK_SUMS] = {[SUM_WEIGHT_IN] = true, [SUM_WEIGHT_READ] = true, [SUM_GATHER] = true,
                                                [SUM_SHARD_IN] = true, [SUM_SHARD_READ] = true, [SUM_WEIGHT_BYTES] = true,
                                                [SUM_SHARD_BYTES] = true, [SUM_STATE_BYTES] = true};
     const int ranks = g->packing.ranks;
-    const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
+    const cost_curve *curves[4] = {&costs->to_device, &costs->from_device, &costs->read, &costs->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
         const bool looked_up = g->packing.chunks[i].looked_up; /* it is moved for its update alone, and never sharded */
         const bool rows = chunk_has_rows(&g->packing, i);
@@ -91,17 +95,17 @@ static void fill_sums(const search_input *in, chunking *g)
         double gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            const bool comes = curves[k] == &c->to_device || curves[k] == &c->read;
-            const double moved = cost_at(curves[k], weights) + c->task_ns;
+            const bool comes = curves[k] == &costs->to_device || curves[k] == &costs->read;
+            const double moved = cost_at(curves[k], weights) + costs->task_ns;
             one[SUM_WEIGHT_IN + k] = looked_up && comes ? 0 : moved;
-            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns + (rows && comes ? moved : 0);
-            one[SUM_GRADIENT_IN + k] = rows ? 0 : cost_at(curves[k], gradient) + c->task_ns;
-            one[SUM_SHARD_IN + k] = looked_up ? one[SUM_WEIGHT_IN + k] : cost_at(curves[k], shard) + c->task_ns;
+            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + costs->task_ns + (rows && comes ? moved : 0);
+            one[SUM_GRADIENT_IN + k] = rows ? 0 : cost_at(curves[k], gradient) + costs->task_ns;
+            one[SUM_SHARD_IN + k] = looked_up ? one[SUM_WEIGHT_IN + k] : cost_at(curves[k], shard) + costs->task_ns;
         }
-        one[SUM_GATHER] = ranks > 1 && !looked_up ? cost_at(&c->gather, weights) + c->task_ns : 0;
+        one[SUM_GATHER] = ranks > 1 && !looked_up ? cost_at(&costs->gather, weights) + costs->task_ns : 0;
         one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
-        one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
-        one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
+        one[SUM_UPDATE_HOST] = chunk_update_ns(costs, in->model, &g->packing, i, true) + costs->task_ns;
+        one[SUM_UPDATE_DEVICE] = chunk_update_ns(costs, in->model, &g->packing, i, false) + costs->task_ns;
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
         one[SUM_WEIGHT_BYTES] = weights;
         one[SUM_STATE_BYTES] = states;
@@ -119,12 +123,12 @@ static int chunks_of_task(const search_input *in, chunking *g, int block, const 
 {
     const plan ranges = {.ranges = g->ranges};
     const schedule_input s = {.model = in->model, .shape = in->shape, .packing = &g->packing, .plan = &ranges};
-    layer_layout l;
+    layer_layout layout;
     layer_parts parts = {1, {{.whole = true}}};
     int most = 0;
     if (g->ranges && block && block < in->model->blocks_n - 1) {
-        layer_layout_init(&l, in->model, block - 1, in->shape, SAVE_INPUT);
-        schedule_parts(&s, &l, block, true, &parts);
+        layer_layout_init(&layout, in->model, block - 1, in->shape, SAVE_INPUT);
+        schedule_parts(&s, &layout, block, true, &parts);
     }
     for (int part = 0; part < parts.n; part++) {
         int n = 0;
@@ -137,11 +141,11 @@ static int chunks_of_task(const search_input *in, chunking *g, int block, const 
 }
 
 /* Is a matrix of experts cut? */
-static bool has_ranges(const packing *k, const model *m)
+static bool has_ranges(const packing *packing, const model *m)
 {
     bool has = false;
-    for (int i = 0; i < k->pieces_n && !has; i++)
-        has = m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0 > 0;
+    for (int i = 0; i < packing->pieces_n && !has; i++)
+        has = m->params[packing->pieces[i].param].kind->use == USE_EXPERTS && packing->pieces[i].row0 > 0;
     return has;
 }
 
@@ -180,30 +184,30 @@ bool space_same_chunks(const packing *a, const packing *b)
     return same;
 }
 
-static void fill_slow(const costs *c, chunking *g)
+static void fill_slow(const costs *costs, chunking *g)
 {
-    const cost_curve *const moves[COST_CLASSES] = {[COST_TO_DEVICE] = &c->to_device, [COST_FROM_DEVICE] = &c->from_device,
-                                                   [COST_READ] = &c->read, [COST_WRITE] = &c->write};
+    const cost_curve *const moves[COST_CLASSES] = {[COST_TO_DEVICE] = &costs->to_device, [COST_FROM_DEVICE] = &costs->from_device,
+                                                   [COST_READ] = &costs->read, [COST_WRITE] = &costs->write};
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
-            g->slow[a][b] = costs_slow(c, (cost_class)a, (cost_class)b,
-                                       moves[a] ? cost_at(moves[a], (double)g->largest[0][0]) : c->slow_ns[a][0]);
+            g->slow[a][b] = costs_slow(costs, (cost_class)a, (cost_class)b,
+                                       moves[a] ? cost_at(moves[a], (double)g->largest[0][0]) : costs->slow_ns[a][0]);
 }
 
 /* Adds a size of chunk, unless it gives the same chunks as another size, or too many. */
-static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
+static int add_chunking(space *space, int64_t chunk_bytes, pt_error *e)
 {
-    const search_input *in = s->in;
-    chunking *g = &s->chunkings[s->chunkings_n];
-    if (s->chunkings_n == SPACE_CHUNKINGS || chunk_bytes < PLAN_MIN_CHUNK_BYTES || chunk_bytes > PLAN_MAX_CHUNK_BYTES)
+    const search_input *in = space->in;
+    chunking *g = &space->chunkings[space->chunkings_n];
+    if (space->chunkings_n == SPACE_CHUNKINGS || chunk_bytes < PLAN_MIN_CHUNK_BYTES || chunk_bytes > PLAN_MAX_CHUNK_BYTES)
         return 0;
     memset(g, 0, sizeof *g);
     int failed = pack(in->model, in->shape, chunk_bytes, &g->packing, e);
     if (failed)
         return failed;
-    bool known = s->chunkings_n > 0 && g->packing.chunks_n > MANY_CHUNKS;
-    for (int i = 0; i < s->chunkings_n && !known; i++)
-        known = space_same_chunks(&s->chunkings[i].packing, &g->packing);
+    bool known = space->chunkings_n > 0 && g->packing.chunks_n > MANY_CHUNKS;
+    for (int i = 0; i < space->chunkings_n && !known; i++)
+        known = space_same_chunks(&space->chunkings[i].packing, &g->packing);
     if (known) {
         chunking_close(g);
         return 0;
@@ -221,7 +225,7 @@ static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
     }
     fill_sums(in, g);
     fill_slow(in->costs, g);
-    s->chunkings_n++;
+    space->chunkings_n++;
     return 0;
 }
 
@@ -238,16 +242,16 @@ static int64_t layer_bytes(const search_input *in)
     return elements * (int64_t)dtype_bytes(in->shape->type);
 }
 
-static int add_chunkings(space *s, pt_error *e)
+static int add_chunkings(space *space, pt_error *e)
 {
-    int64_t layer = layer_bytes(s->in);
+    int64_t layer = layer_bytes(space->in);
     const int64_t sizes[] = {layer, 64 << 20, layer * 4, layer / 2, 16 << 20, 256 << 20, layer / 4, 1 << 30, 4 << 20, layer * 2,
                              layer / 8, 1 << 20};
-    int failed = s->in->chunk_bytes ? add_chunking(s, s->in->chunk_bytes, e) : 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !failed && !s->in->chunk_bytes; i++)
-        failed = add_chunking(s, sizes[i], e);
-    if (!failed && !s->chunkings_n) /* layers smaller than the smallest chunk */
-        failed = add_chunking(s, PLAN_MIN_CHUNK_BYTES, e);
+    int failed = space->in->chunk_bytes ? add_chunking(space, space->in->chunk_bytes, e) : 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !failed && !space->in->chunk_bytes; i++)
+        failed = add_chunking(space, sizes[i], e);
+    if (!failed && !space->chunkings_n) /* layers smaller than the smallest chunk */
+        failed = add_chunking(space, PLAN_MIN_CHUNK_BYTES, e);
     return failed;
 }
 
@@ -272,72 +276,72 @@ bool space_divides(const search_input *in, int64_t units)
 }
 
 /* Visits of all `micros` micro-batches of a step, of fewer and fewer, down to one: `most` of them, including both ends. */
-static void add_visits(space *s, int64_t micro, int micros, int most)
+static void add_visits(space *space, int64_t micro, int micros, int most)
 {
-    const int64_t units = micro / s->in->shape->unit_seqs;
+    const int64_t units = micro / space->in->shape->unit_seqs;
     for (int visit = micros, n = 0; visit > 0; visit--) {
-        if (!space_divides(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
+        if (!space_divides(space->in, units * visit) || (visit > 1 && (!space->in->training || n >= most - 1)))
             continue;
-        s->splits[s->splits_n++] = (split){micro, visit};
+        space->splits[space->splits_n++] = (split){micro, visit};
         n++;
     }
 }
 
 /* From the largest micro-batch to the smallest. If a step can be divided in more ways than the table holds, some micro-batches and visits
  * in between are left out. */
-static void add_splits(space *s)
+static void add_splits(space *space)
 {
     enum { SIZES = SPACE_SPLITS / 2 };
-    const step_shape *shape = s->in->shape;
+    const step_shape *shape = space->in->shape;
     int sizes = 0, ways = 0, size = 0;
     for (int64_t units = shape->units_n; units > 0; units--)
-        if (space_divides(s->in, units) && space_is_asked_for(s->in, units)) {
+        if (space_divides(space->in, units) && space_is_asked_for(space->in, units)) {
             sizes++;
-            ways += s->in->training ? divisors(shape->units_n / units) : 1;
+            ways += space->in->training ? divisors(shape->units_n / units) : 1;
         }
     const bool all = ways <= SPACE_SPLITS;
     const int kept = all || sizes < SIZES ? sizes : SIZES, most = all ? SPACE_SPLITS : SPACE_SPLITS / kept;
     for (int64_t units = shape->units_n; units > 0; units--) {
-        if (!space_divides(s->in, units) || !space_is_asked_for(s->in, units))
+        if (!space_divides(space->in, units) || !space_is_asked_for(space->in, units))
             continue;
         if (kept == sizes || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
-            add_visits(s, units * shape->unit_seqs, (int)(shape->units_n / units), most);
+            add_visits(space, units * shape->unit_seqs, (int)(shape->units_n / units), most);
         size++;
     }
 }
 
 static uint64_t paged(uint64_t bytes) { return align_up(bytes, 4096); }
 
-static void fill_sizes(space *s)
+static void fill_sizes(space *space)
 {
-    const model *m = s->in->model;
-    const step_shape *shape = s->in->shape;
+    const model *m = space->in->model;
+    const step_shape *shape = space->in->shape;
     uint64_t tokens = (uint64_t)(shape->batch * shape->seq_len);
-    head_layout_init(&s->head, m, shape);
-    s->placement_bytes = paged(tokens * batch_token_bytes(m, shape)) + paged(loss_bytes(shape)) +
+    head_layout_init(&space->head, m, shape);
+    space->placement_bytes = paged(tokens * batch_token_bytes(m, shape)) + paged(loss_bytes(shape)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) + paged(routing_bytes(m, shape)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
-    s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
-    s->residual_bytes = residual_bytes(m, shape);
-    carried_layout_init(&s->carries, m, shape);
-    s->rows_bytes = schedule_rows_bytes(m, shape);
-    s->rows_gradient_bytes = s->in->training && gradient_has_rows(m, shape) ? schedule_rows_gradient_bytes(m, shape) : 0;
-    s->rows_finish_ns = s->rows_gradient_bytes ? rows_finish_ns(s->in->costs, m, shape) + s->in->costs->task_ns : 0;
+    space->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
+    space->residual_bytes = residual_bytes(m, shape);
+    carried_layout_init(&space->carries, m, shape);
+    space->rows_bytes = schedule_rows_bytes(m, shape);
+    space->rows_gradient_bytes = space->in->training && gradient_has_rows(m, shape) ? schedule_rows_gradient_bytes(m, shape) : 0;
+    space->rows_finish_ns = space->rows_gradient_bytes ? rows_finish_ns(space->in->costs, m, shape) + space->in->costs->task_ns : 0;
     for (int block = 1; block < m->blocks_n; block++) {
         const uint64_t bytes = paged(accumulator_bytes(m, shape, block));
-        s->accumulator_all += bytes;
-        if (block <= s->layers)
-            s->accumulator_layer = bytes > s->accumulator_layer ? bytes : s->accumulator_layer;
+        space->accumulator_all += bytes;
+        if (block <= space->layers)
+            space->accumulator_layer = bytes > space->accumulator_layer ? bytes : space->accumulator_layer;
         else
-            s->accumulator_head = bytes;
+            space->accumulator_head = bytes;
     }
 }
 
 /* Chooses the stride by the rates of chunks of the first size; rates hardly depend on the size. */
-static int model_stride(const space *s)
+static int model_stride(const space *space)
 {
-    double elements = (double)s->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(s->in->shape->type);
-    const stride_rates r = stride_rates_of(s->in->costs, elements);
+    double elements = (double)space->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(space->in->shape->type);
+    const stride_rates r = stride_rates_of(space->in->costs, elements);
     return stride_choose(&r);
 }
 
@@ -349,165 +353,165 @@ bool search_has_ranges(const search_input *in)
     return has;
 }
 
-int space_open(space *s, const search_input *in, pt_error *e)
+int space_open(space *space, const search_input *in, pt_error *e)
 {
-    memset(s, 0, sizeof *s);
-    s->given = *in;
-    s->given.layouts = &s->layouts;
-    s->in = &s->given;
-    s->layers = (int)in->model->config.layers;
-    s->first_trained = model_first_trained(in->model);
-    s->passing = model_passing_layers(in->model);
-    memcpy(s->budget, in->budget, sizeof s->budget);
+    memset(space, 0, sizeof *space);
+    space->given = *in;
+    space->given.layouts = &space->layouts;
+    space->in = &space->given;
+    space->layers = (int)in->model->config.layers;
+    space->first_trained = model_first_trained(in->model);
+    space->passing = model_passing_layers(in->model);
+    memcpy(space->budget, in->budget, sizeof space->budget);
     if (!in->host_tier)
-        s->budget[TIER_HOST] = 0;
-    memcpy(s->fill, s->budget, sizeof s->fill);
-    if (layer_set_init(&s->layouts, in->model, in->shape, e))
+        space->budget[TIER_HOST] = 0;
+    memcpy(space->fill, space->budget, sizeof space->fill);
+    if (layer_set_init(&space->layouts, in->model, in->shape, e))
         return PT_FAILED;
-    fill_sizes(s);
-    add_splits(s);
-    s->memory = memory_open();
-    int failed = !s->memory    ? pt_fail(e, PT_FAILED, "out of memory while searching for a plan")
-                 : s->splits_n ? add_chunkings(s, e)
+    fill_sizes(space);
+    add_splits(space);
+    space->memory = memory_open();
+    int failed = !space->memory    ? pt_fail(e, PT_FAILED, "out of memory while searching for a plan")
+                 : space->splits_n ? add_chunkings(space, e)
                                : pt_fail(e, PT_FAILED, "no micro-batch of %lld sequences divides the batch of %lld in units of %lld",
                                        (long long)in->micro_batch, (long long)in->shape->batch, (long long)in->shape->unit_seqs);
     if (failed)
-        space_close(s);
+        space_close(space);
     else if (in->host_tier && in->training)
-        s->stride = model_stride(s);
+        space->stride = model_stride(space);
     return failed;
 }
 
-void space_close(space *s)
+void space_close(space *space)
 {
-    for (int i = 0; i < s->chunkings_n; i++)
-        chunking_close(&s->chunkings[i]);
-    s->chunkings_n = 0;
-    memory_close(s->memory);
-    s->memory = NULL;
-    layer_set_free(&s->layouts);
+    for (int i = 0; i < space->chunkings_n; i++)
+        chunking_close(&space->chunkings[i]);
+    space->chunkings_n = 0;
+    memory_close(space->memory);
+    space->memory = NULL;
+    layer_set_free(&space->layouts);
 }
 
-void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS])
+void space_correct(space *space, const candidate *cand, const uint64_t needs[TIERS])
 {
     estimate about;
-    candidate_estimate(s, r, &about);
+    candidate_estimate(space, cand, &about);
     for (int t = 0; t < TIERS; t++) {
-        uint64_t have = s->budget[t] + about.bytes[t];
-        s->fill[t] = have > needs[t] ? have - needs[t] : 0;
+        uint64_t have = space->budget[t] + about.bytes[t];
+        space->fill[t] = have > needs[t] ? have - needs[t] : 0;
     }
 }
 
 /* ---- candidates ---- */
 
-void candidate_blocks(const space *s, candidate *r, int first, int end, save_level level, tier place)
+void candidate_blocks(const space *space, candidate *cand, int first, int end, save_level level, tier place)
 {
-    for (int i = first < s->passing ? s->passing : first; i < end && i < s->layers; i++) {
-        r->level[i] = (unsigned char)level;
-        r->place[i] = (unsigned char)place;
+    for (int i = first < space->passing ? space->passing : first; i < end && i < space->layers; i++) {
+        cand->level[i] = (unsigned char)level;
+        cand->place[i] = (unsigned char)place;
     }
 }
 
-void candidate_init(const space *s, candidate *r, int chunking)
+void candidate_init(const space *space, candidate *cand, int chunking)
 {
-    memset(r, 0, sizeof *r);
-    r->chunking = chunking;
-    r->persist = r->whole = candidate_chunks(s, r);
-    r->n_buffer = s->chunkings[chunking].at_once;
-    r->n_update = 2;
-    r->n_swap = 3;
-    r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
-    r->micro_batch = s->splits[s->splits_n - 1].micro_batch;
-    r->visit = 1;
-    r->update = search_first_update(s->in);
+    memset(cand, 0, sizeof *cand);
+    cand->chunking = chunking;
+    cand->persist = cand->whole = candidate_chunks(space, cand);
+    cand->n_buffer = space->chunkings[chunking].at_once;
+    cand->n_update = 2;
+    cand->n_swap = 3;
+    cand->stride = space->in->host_tier ? UPDATE_STRIDE_NONE : 1;
+    cand->micro_batch = space->splits[space->splits_n - 1].micro_batch;
+    cand->visit = 1;
+    cand->update = search_first_update(space->in);
 }
 
 static int clamp_int(int n, int low, int high) { return n > high ? high : n < low ? low : n; }
 
-void candidate_normalise(const space *s, candidate *r)
+void candidate_normalise(const space *space, candidate *cand)
 {
-    const chunking *g = &s->chunkings[r->chunking];
+    const chunking *g = &space->chunkings[cand->chunking];
     int chunks = g->packing.chunks_n, swapped = 0;
-    r->persist = clamp_int(r->persist, 0, chunks);
-    r->on_host = s->in->host_tier ? clamp_int(r->on_host, 0, chunks - r->persist) : 0;
-    r->whole = space_is_shared(s) ? clamp_int(r->whole, 0, chunks) : chunks;
-    r->n_buffer = clamp_int(r->n_buffer, g->at_once, chunks < PLAN_MAX_SLOTS ? chunks : PLAN_MAX_SLOTS);
-    r->n_update = clamp_int(r->n_update, 1, 16);
-    for (int i = 0; i < s->passing; i++)
-        r->level[i] = SAVE_INPUT, r->place[i] = TIER_DEVICE;
-    for (int i = 0; i < s->layers; i++)
-        swapped += r->place[i] != TIER_DEVICE;
-    r->n_swap = clamp_int(r->n_swap, 2, 2 + swapped * r->visit < PLAN_MAX_SLOTS ? 2 + swapped * r->visit : PLAN_MAX_SLOTS);
-    if (candidate_resident(r) == chunks)
-        r->n_buffer = g->at_once;
-    if (r->persist == chunks) {
-        r->n_update = 2;
-        r->stride = 0;
+    cand->persist = clamp_int(cand->persist, 0, chunks);
+    cand->on_host = space->in->host_tier ? clamp_int(cand->on_host, 0, chunks - cand->persist) : 0;
+    cand->whole = space_is_shared(space) ? clamp_int(cand->whole, 0, chunks) : chunks;
+    cand->n_buffer = clamp_int(cand->n_buffer, g->at_once, chunks < PLAN_MAX_SLOTS ? chunks : PLAN_MAX_SLOTS);
+    cand->n_update = clamp_int(cand->n_update, 1, 16);
+    for (int i = 0; i < space->passing; i++)
+        cand->level[i] = SAVE_INPUT, cand->place[i] = TIER_DEVICE;
+    for (int i = 0; i < space->layers; i++)
+        swapped += cand->place[i] != TIER_DEVICE;
+    cand->n_swap = clamp_int(cand->n_swap, 2, 2 + swapped * cand->visit < PLAN_MAX_SLOTS ? 2 + swapped * cand->visit : PLAN_MAX_SLOTS);
+    if (candidate_resident(cand) == chunks)
+        cand->n_buffer = g->at_once;
+    if (cand->persist == chunks) {
+        cand->n_update = 2;
+        cand->stride = 0;
     }
-    if (!space_updates_on_host(s))
-        r->stride = 1;
+    if (!space_updates_on_host(space))
+        cand->stride = 1;
     if (!swapped)
-        r->n_swap = 2;
+        cand->n_swap = 2;
 }
 
 static uint64_t mix(uint64_t h, uint64_t n) { return (h ^ n) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
 
-uint64_t candidate_kind(const candidate *r)
+uint64_t candidate_kind(const candidate *cand)
 {
-    const int numbers[] = {r->chunking, r->n_buffer, r->n_update, r->n_swap, r->stride, r->visit, (int)r->update};
-    uint64_t h = mix(0x8d1f3a77u, (uint64_t)r->micro_batch);
+    const int numbers[] = {cand->chunking, cand->n_buffer, cand->n_update, cand->n_swap, cand->stride, cand->visit, (int)cand->update};
+    uint64_t h = mix(0x8d1f3a77u, (uint64_t)cand->micro_batch);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         h = mix(h, (uint64_t)numbers[i]);
     return h ? h : 1;
 }
 
-uint64_t candidate_hash(const space *s, const candidate *r)
+uint64_t candidate_hash(const space *space, const candidate *cand)
 {
-    uint64_t h = mix(mix(mix(candidate_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host), (uint64_t)r->whole);
-    for (int i = 0; i < s->layers; i++)
-        h = mix(h, (uint64_t)(r->level[i] * TIERS + r->place[i]));
+    uint64_t h = mix(mix(mix(candidate_kind(cand), (uint64_t)cand->persist), (uint64_t)cand->on_host), (uint64_t)cand->whole);
+    for (int i = 0; i < space->layers; i++)
+        h = mix(h, (uint64_t)(cand->level[i] * TIERS + cand->place[i]));
     return h ? h : 1;
 }
 
-static tier update_place(const space *s, const candidate *r, int chunk)
+static tier update_place(const space *space, const candidate *cand, int chunk)
 {
-    int away = chunk - r->persist;
-    bool on_device = away < 0 || !space_updates_on_host(s) || (r->stride && away % r->stride == r->stride - 1);
+    int away = chunk - cand->persist;
+    bool on_device = away < 0 || !space_updates_on_host(space) || (cand->stride && away % cand->stride == cand->stride - 1);
     return on_device ? TIER_DEVICE : TIER_HOST;
 }
 
-int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
+int candidate_plan(const space *space, const candidate *cand, plan *plan, pt_error *e)
 {
-    const packing *k = &s->chunkings[r->chunking].packing;
-    int failed = plan_alloc(p, k->chunks_n, s->layers, e);
+    const packing *packing = &space->chunkings[cand->chunking].packing;
+    int failed = plan_alloc(plan, packing->chunks_n, space->layers, e);
     if (failed)
         return failed;
-    p->chunk_bytes = k->chunk_bytes;
-    p->n_buffer = r->n_buffer;
-    p->n_update = r->n_update;
-    p->n_swap = r->n_swap;
-    p->micro_batch = r->micro_batch;
-    p->visit = r->visit;
-    p->update = r->update;
-    p->ranges = s->chunkings[r->chunking].ranges;
-    for (int i = 0; i < k->chunks_n; i++) {
-        tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE,
-                                      i >= r->whole && !k->chunks[i].looked_up};
+    plan->chunk_bytes = packing->chunk_bytes;
+    plan->n_buffer = cand->n_buffer;
+    plan->n_update = cand->n_update;
+    plan->n_swap = cand->n_swap;
+    plan->micro_batch = cand->micro_batch;
+    plan->visit = cand->visit;
+    plan->update = cand->update;
+    plan->ranges = space->chunkings[cand->chunking].ranges;
+    for (int i = 0; i < packing->chunks_n; i++) {
+        tier placement = i < cand->persist ? TIER_DEVICE : i < cand->persist + cand->on_host ? TIER_HOST : TIER_DISK;
+        plan->chunks[i] = (plan_chunk){placement, packing->chunks[i].trained ? update_place(space, cand, i) : TIER_DEVICE,
+                                      i >= cand->whole && !packing->chunks[i].looked_up};
     }
-    for (int i = 0; i < s->layers; i++)
-        p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};
+    for (int i = 0; i < space->layers; i++)
+        plan->blocks[i] = (plan_block){(save_level)cand->level[i], (tier)cand->place[i]};
     return 0;
 }
 
-int space_priced_plan(const space *s, const priced *x, const char *name, priced_plan *out, pt_error *e)
+int space_priced_plan(const space *space, const priced *x, const char *name, priced_plan *out, pt_error *e)
 {
-    const packing *k = &s->chunkings[x->candidate.chunking].packing;
+    const packing *packing = &space->chunkings[x->candidate.chunking].packing;
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%s", name);
-    int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
+    int failed = pack(space->in->model, space->in->shape, packing->chunk_bytes, &out->packing, e);
     if (!failed)
-        failed = candidate_plan(s, &x->candidate, &out->plan, e);
+        failed = candidate_plan(space, &x->candidate, &out->plan, e);
     out->step_ns = x->step_ns;
     memcpy(out->bytes, x->bytes, sizeof out->bytes);
     if (failed)

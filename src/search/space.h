@@ -92,14 +92,14 @@ typedef struct space {
 } space;
 
 /* Schedules are built quickly, and plans differ in single layers: the search tries more, and relies less on the estimate. */
-static inline bool space_has_few_layers(const space *s) { return s->layers <= 12; }
+static inline bool space_has_few_layers(const space *space) { return space->layers <= 12; }
 
 /* The work of n estimates; a candidate that is filled takes as much as some of them. */
 enum { WORK_OF_ESTIMATE = 150, WORK_OF_LAYER = 4, ESTIMATES_OF_FILLING = 4 };
-static inline double space_work_of(const space *s, int n) { return (double)n * (WORK_OF_ESTIMATE + WORK_OF_LAYER * s->layers); }
+static inline double space_work_of(const space *space, int n) { return (double)n * (WORK_OF_ESTIMATE + WORK_OF_LAYER * space->layers); }
 
 /* The first layer that saves for backward, or the first layer if none does. */
-static inline int space_first_saving(const space *s) { return s->passing < s->layers ? s->passing : 0; }
+static inline int space_first_saving(const space *space) { return space->passing < space->layers ? space->passing : 0; }
 
 /* Allows micro-batches of so many units, if one was requested. */
 bool space_is_asked_for(const search_input *in, int64_t units);
@@ -108,51 +108,54 @@ bool space_divides(const search_input *in, int64_t units);
 
 /* May layers be computed by ranges of experts? */
 bool search_has_ranges(const search_input *in);
-int space_open(space *s, const search_input *in, pt_error *e);
-void space_close(space *s);
+int space_open(space *space, const search_input *in, pt_error *e);
+void space_close(space *space);
 
-static inline bool space_has(const space *s, tier t) { return t == TIER_DEVICE || (s->budget[t] && (t != TIER_HOST || s->in->host_tier)); }
-/* Chunks that must be updated on the GPU are, and then all others, too. */
-static inline bool space_updates_on_host(const space *s)
+static inline bool space_has(const space *space, tier t)
 {
-    return s->in->host_tier && !(s->in->shape->gpu && optimizer_is_by_device(shape_optimizer(s->in->shape)));
+    return t == TIER_DEVICE || (space->budget[t] && (t != TIER_HOST || space->in->host_tier));
 }
-static inline int candidate_chunks(const space *s, const candidate *r) { return s->chunkings[r->chunking].packing.chunks_n; }
-static inline bool space_is_shared(const space *s) { return shape_ranks(s->in->shape) > 1; }
+/* Chunks that must be updated on the GPU are, and then all others, too. */
+static inline bool space_updates_on_host(const space *space)
+{
+    return space->in->host_tier && !(space->in->shape->gpu && optimizer_is_by_device(shape_optimizer(space->in->shape)));
+}
+static inline int candidate_chunks(const space *space, const candidate *cand) { return space->chunkings[cand->chunking].packing.chunks_n; }
+static inline bool space_is_shared(const space *space) { return shape_ranks(space->in->shape) > 1; }
 /* The first chunk whose weights pass through buffers. */
-static inline int candidate_resident(const candidate *r) { return r->persist < r->whole ? r->persist : r->whole; }
+static inline int candidate_resident(const candidate *cand) { return cand->persist < cand->whole ? cand->persist : cand->whole; }
 
 /* How many chunks pass through buffers. */
-static inline int candidate_passing(const space *s, const candidate *r)
+static inline int candidate_passing(const space *space, const candidate *cand)
 {
-    const int n = candidate_chunks(s, r) - s->chunkings[r->chunking].looked_up - candidate_resident(r);
+    const int n = candidate_chunks(space, cand) - space->chunkings[cand->chunking].looked_up - candidate_resident(cand);
     return n > 0 ? n : 0;
 }
 
 /* Everything on the device, only inputs saved, one unit at a time. */
-void candidate_init(const space *s, candidate *r, int chunking);
-void candidate_blocks(const space *s, candidate *r, int first, int end, save_level level, tier place);
+void candidate_init(const space *space, candidate *cand, int chunking);
+void candidate_blocks(const space *space, candidate *cand, int first, int end, save_level level, tier place);
 /* Limits its numbers to their ranges, so that equal plans are equal candidates. */
-void candidate_normalise(const space *s, candidate *r);
-uint64_t candidate_hash(const space *s, const candidate *r);
+void candidate_normalise(const space *space, candidate *cand);
+uint64_t candidate_hash(const space *space, const candidate *cand);
 /* A hash that is equal for candidates that differ only in placements and in what layers save. */
-uint64_t candidate_kind(const candidate *r);
-int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e);
+uint64_t candidate_kind(const candidate *cand);
+int candidate_plan(const space *space, const candidate *cand, plan *plan, pt_error *e);
 /* like.c: false: no candidate of the space has the plan's chunks or its division of the step. */
-bool candidate_like(const space *s, const priced_plan *c, candidate *r);
+bool candidate_like(const space *space, const priced_plan *c, candidate *cand);
 bool space_same_chunks(const packing *a, const packing *b);
 
 /* Corrects `fill` by the error of a priced candidate's estimate; its neighbours have about the same. */
-void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS]);
+void space_correct(space *space, const candidate *cand, const uint64_t needs[TIERS]);
 
 typedef struct estimate {
     double ns;               /* estimate */
     double least_ns;         /* lower bound */
     uint64_t bytes[TIERS];   /* estimate */
 } estimate;
-void candidate_estimate(const space *s, const candidate *r, estimate *out);
+void candidate_estimate(const space *space, const candidate *cand, estimate *out);
 /* Puts as many chunks on the device, and then on the host, as the estimate says fit the budgets. false: it does not fit with none. */
-bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], estimate *out);
+bool candidate_fill(const space *space, candidate *cand, const uint64_t budget[TIERS], estimate *out);
 
 typedef struct priced {
     candidate candidate;
@@ -163,27 +166,27 @@ typedef struct priced {
 /* 1: fits, and is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or `bytes`, the needs of the schedules built so
  * far, exceeds a budget. Negative: an error. A candidate that takes `prove_below` or more (0: none) is not proven. What is returned, and
  * the work that is counted, depend only on what the search asks, not on what was priced ahead. */
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out,
+int price_plan(const search_input *in, const packing *packing, const plan *plan, const uint64_t budget[TIERS], double limit, priced *out,
                pt_error *e);
-int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e);
+int candidate_price(space *space, const candidate *cand, double limit, double prove_below, priced *out, pt_error *e);
 /* So that it is known when the search asks. Thread-safe while the space's budgets do not change. */
-void candidate_price_ahead(space *s, const candidate *r, double limit, double prove_below);
+void candidate_price_ahead(space *space, const candidate *cand, double limit, double prove_below);
 /* The same with the largest number of persistent chunks that really fits, starting from the candidate's, which is corrected. */
-int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e);
+int candidate_price_filled(space *space, candidate *cand, double limit, double prove_below, priced *out, pt_error *e);
 
 /* Moves the plan of a priced candidate into *out. */
-int space_priced_plan(const space *s, const priced *x, const char *name, priced_plan *out, pt_error *e);
+int space_priced_plan(const space *space, const priced *x, const char *name, priced_plan *out, pt_error *e);
 
 /* policies.c: 1 with the candidate of the policy that fits; 0: none does. */
-int policy_price(space *s, policy p, priced *out, pt_error *e);
+int policy_price(space *space, policy p, priced *out, pt_error *e);
 
 /* least.c: the most economical plan. 1: fits; 0: does not. *out is set in both cases. `hopeful`: price it only if it is likely to fit. */
-int least_price(space *s, bool hopeful, priced *out, pt_error *e);
+int least_price(space *space, bool hopeful, priced *out, pt_error *e);
 
 /* moves.c: calls fn with each neighbour of *from and its estimate. If fn returns true, the neighbour becomes *from, and the remaining moves
  * start there. `all`: also other chunks, micro-batches and visits. */
 typedef bool (*move_fn)(void *arg, const candidate *r, const estimate *about);
 /* Returns the work. */
-double candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg);
+double candidate_moves(const space *space, candidate *from, bool all, move_fn fn, void *arg);
 
 #endif

@@ -13,10 +13,10 @@ int stride_choose(const stride_rates *r)
     return 1 + (others < 1 ? 1 : (int)others);
 }
 
-stride_rates stride_rates_of(const costs *c, double elements)
+stride_rates stride_rates_of(const costs *costs, double elements)
 {
     const double per_ns = 1e9 * elements;
-    return (stride_rates){.to_device = per_ns / cost_at(&c->to_device, elements * sizeof(float)),
-                          .update_device = per_ns / cost_at(&c->update_device, elements),
-                          .update_host = per_ns / cost_at(&c->update_host, elements), .convert_host = INFINITY};
+    return (stride_rates){.to_device = per_ns / cost_at(&costs->to_device, elements * sizeof(float)),
+                          .update_device = per_ns / cost_at(&costs->update_device, elements),
+                          .update_host = per_ns / cost_at(&costs->update_host, elements), .convert_host = INFINITY};
 }

@@ -24,6 +24,6 @@ typedef struct stride_rates {
 int stride_choose(const stride_rates *r);
 
 /* Rates from the costs, for chunks of so many elements; the host's update includes the rounding. */
-stride_rates stride_rates_of(const costs *c, double elements);
+stride_rates stride_rates_of(const costs *costs, double elements);
 
 #endif

@@ -29,14 +29,14 @@ static int try_filled(walk *w, const candidate *from, priced *best)
     const int near = chunks - (w->s.in->host_tier ? chunks - filled.persist - filled.on_host : 0); /* not on the disk */
     const int most = filled.persist < near ? filled.persist + 1 : filled.persist;
     for (int n = most; n >= 0 && n > most - PLACEMENTS && !walk_is_over(w); n--) {
-        candidate r = *from;
-        r.persist = n;
-        r.on_host = w->s.in->host_tier ? near - n : 0;
-        candidate_normalise(&w->s, &r);
-        candidate_estimate(&w->s, &r, &about);
+        candidate cand = *from;
+        cand.persist = n;
+        cand.on_host = w->s.in->host_tier ? near - n : 0;
+        candidate_normalise(&w->s, &cand);
+        candidate_estimate(&w->s, &cand, &about);
         if (about.least_ns >= best->step_ns || about.ns > best->step_ns * ESTIMATES_WITHIN)
             continue;
-        int one = walk_try(w, &r, best->step_ns, &p);
+        int one = walk_try(w, &cand, best->step_ns, &p);
         if (one < 0)
             return one;
         if (one)
@@ -56,11 +56,11 @@ static int try_slots(walk *w, const candidate *from, priced *best)
     for (int buffers = at_once; buffers <= at_once + 2; buffers++)
         for (size_t u = 0; u < sizeof updates / sizeof *updates; u++)
             for (int i = 0; i < swaps_n && !walk_is_over(w); i++) {
-                candidate r = *from;
-                r.n_buffer = buffers;
-                r.n_update = updates[u];
-                r.n_swap = swaps[i];
-                int one = try_filled(w, &r, best);
+                candidate cand = *from;
+                cand.n_buffer = buffers;
+                cand.n_update = updates[u];
+                cand.n_swap = swaps[i];
+                int one = try_filled(w, &cand, best);
                 if (one < 0)
                     return one;
                 found = found || one;
@@ -73,12 +73,12 @@ static int try_blocks(walk *w, const priced *from)
     for (save_level level = 0; level < SAVE_LEVELS; level++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
             priced best = {.step_ns = walk_best_ns(w)};
-            candidate r = from->candidate;
+            candidate cand = from->candidate;
             if (!space_has(&w->s, place))
                 continue;
             space_correct(&w->s, &from->candidate, from->bytes);
-            candidate_blocks(&w->s, &r, 0, w->s.layers, level, place);
-            int found = try_slots(w, &r, &best);
+            candidate_blocks(&w->s, &cand, 0, w->s.layers, level, place);
+            int found = try_slots(w, &cand, &best);
             if (found > 0)
                 found = walk_improve(w, best);
             if (found < 0)

@@ -86,24 +86,24 @@ int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg)
     for (int g = 0; g < w->s.chunkings_n && !failed; g++)
         for (int i = 0; i < w->s.splits_n && !failed; i++)
             for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !walk_is_over(w); u++) {
-                candidate r;
+                candidate cand;
                 if (!search_may_update(w->s.in, u))
                     continue;
-                candidate_init(&w->s, &r, g);
-                r.micro_batch = w->s.splits[i].micro_batch;
-                r.visit = w->s.splits[i].visit;
-                r.update = u;
-                failed = fn(w, &r, arg);
+                candidate_init(&w->s, &cand, g);
+                cand.micro_batch = w->s.splits[i].micro_batch;
+                cand.visit = w->s.splits[i].visit;
+                cand.update = u;
+                failed = fn(w, &cand, arg);
             }
     return failed;
 }
 
 /* ---- simulation ---- */
 
-bool walk_within(const space *s, const estimate *x, double slack)
+bool walk_within(const space *space, const estimate *x, double slack)
 {
     for (int t = 0; t < TIERS; t++)
-        if ((double)x->bytes[t] > slack * (double)s->fill[t])
+        if ((double)x->bytes[t] > slack * (double)space->fill[t])
             return false;
     return true;
 }
@@ -134,15 +134,15 @@ static void learn(walk *w, const priced *x)
 }
 
 /* The expected time, as far as is known. Kinds without a known error get the best known one, so that each is tried once and early. */
-static double expected_ns(walk *w, const candidate *r, double estimated_ns)
+static double expected_ns(walk *w, const candidate *cand, double estimated_ns)
 {
-    const bias *b = find_bias(w, candidate_kind(r));
+    const bias *b = find_bias(w, candidate_kind(cand));
     return estimated_ns * (b->kind ? b->factor : 1);
 }
 
-int walk_try(walk *w, const candidate *r, double than, priced *out)
+int walk_try(walk *w, const candidate *cand, double than, priced *out)
 {
-    candidate x = *r;
+    candidate x = *cand;
     priced p;
     int fits = candidate_price_filled(&w->s, &x, than * KEPT_ABOVE, than, &p, w->e);
     if (fits >= 0 && !space_has_few_layers(&w->s))
@@ -165,7 +165,7 @@ static int by_ns(const void *a, const void *b)
 typedef struct collection { walk *w; double limit, least, expected; int n, number; } collection;
 
 /* Candidates that may be faster than the current one. */
-static bool collect(void *arg, const candidate *r, const estimate *about)
+static bool collect(void *arg, const candidate *cand, const estimate *about)
 {
     collection *c = arg;
     if (c->n == MOVES) {
@@ -173,34 +173,34 @@ static bool collect(void *arg, const candidate *r, const estimate *about)
         c->n = MOVES / 2;
         c->limit = c->expected = c->w->order[c->n].ns;
     }
-    double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, r, about->ns);
+    double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, cand, about->ns);
     if (about->ns < c->limit && about->least_ns < c->least && ns < c->expected && walk_within(&c->w->s, about, walk_memory_slack(c->w)))
-        c->w->order[c->n++] = (ranked){*r, ns, c->number++};
+        c->w->order[c->n++] = (ranked){*cand, ns, c->number++};
     return false;
 }
 
 /* A candidate as numbers that can be subtracted, without those that filling derives. */
 enum { ASPECTS = SAVE_LEVELS + TIERS + 3 };
 
-static void count_aspects(const space *s, const candidate *r, double out[ASPECTS])
+static void count_aspects(const space *space, const candidate *cand, double out[ASPECTS])
 {
     memset(out, 0, ASPECTS * sizeof *out);
-    for (int i = 0; i < s->layers; i++) {
-        out[r->level[i]]++;
-        out[SAVE_LEVELS + r->place[i]]++;
+    for (int i = 0; i < space->layers; i++) {
+        out[cand->level[i]]++;
+        out[SAVE_LEVELS + cand->place[i]]++;
     }
-    out[ASPECTS - 3] = r->n_buffer;
-    out[ASPECTS - 2] = r->n_update;
-    out[ASPECTS - 1] = r->n_swap;
+    out[ASPECTS - 3] = cand->n_buffer;
+    out[ASPECTS - 2] = cand->n_update;
+    out[ASPECTS - 1] = cand->n_swap;
 }
 
 /* How many times the step from `before` to `here` leads from there to `next`; 0: another direction. */
-static double steps_on(const space *s, const candidate *before, const candidate *here, const candidate *next)
+static double steps_on(const space *space, const candidate *before, const candidate *here, const candidate *next)
 {
     double a[ASPECTS], b[ASPECTS], c[ASPECTS], aa = 0, ab = 0, bb = 0;
-    count_aspects(s, before, a);
-    count_aspects(s, here, b);
-    count_aspects(s, next, c);
+    count_aspects(space, before, a);
+    count_aspects(space, here, b);
+    count_aspects(space, next, c);
     for (int i = 0; i < ASPECTS; i++) {
         double step = b[i] - a[i], more = c[i] - b[i];
         aa += step * step;
@@ -226,12 +226,12 @@ static void prefer_ahead(walk *w, int n, const candidate *before, const candidat
 static int rank_moves(walk *w, const priced *from)
 {
     estimate here;
-    candidate r = from->candidate;
-    space_correct(&w->s, &r, from->bytes);
-    candidate_estimate(&w->s, &r, &here);
+    candidate cand = from->candidate;
+    space_correct(&w->s, &cand, from->bytes);
+    candidate_estimate(&w->s, &cand, &here);
     bool all = w->wide || space_has_few_layers(&w->s);
     collection c = {w, here.ns * walk_time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * walk_time_slack(w), 0, 0};
-    w->s.work += candidate_moves(&w->s, &r, true, collect, &c);
+    w->s.work += candidate_moves(&w->s, &cand, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
@@ -278,12 +278,12 @@ int walk_improve(walk *w, priced here)
 
 typedef struct crowd { candidate *all; int n, of; } crowd;
 
-static bool gather(void *arg, const candidate *r, const estimate *about)
+static bool gather(void *arg, const candidate *cand, const estimate *about)
 {
     (void)about;
     crowd *c = arg;
     if (c->n < c->of)
-        c->all[c->n++] = *r;
+        c->all[c->n++] = *cand;
     return false;
 }
 
@@ -292,32 +292,32 @@ enum { SEEN = 1 << 16 };
 typedef struct pairs { collection c; uint64_t *seen; int seen_n; } pairs;
 
 /* Each pair only once: most can be made in two orders, many in more. */
-static bool collect_new(void *arg, const candidate *r, const estimate *about)
+static bool collect_new(void *arg, const candidate *cand, const estimate *about)
 {
     pairs *p = arg;
     if (about->ns >= p->c.limit || p->seen_n > SEEN / 2)
         return false;
-    uint64_t hash = candidate_hash(&p->c.w->s, r), i = hash % SEEN;
+    uint64_t hash = candidate_hash(&p->c.w->s, cand), i = hash % SEEN;
     while (p->seen[i] && p->seen[i] != hash)
         i = (i + 1) % SEEN;
     if (p->seen[i])
         return false;
     p->seen[i] = hash;
     p->seen_n++;
-    return collect(&p->c, r, about);
+    return collect(&p->c, cand, about);
 }
 
 /* Candidates two moves away, in the order of their estimates. */
 static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
 {
     estimate here;
-    candidate r = from->candidate;
+    candidate cand = from->candidate;
     memset(seen, 0, SEEN * sizeof *seen);
-    space_correct(&w->s, &r, from->bytes);
-    candidate_estimate(&w->s, &r, &here);
+    space_correct(&w->s, &cand, from->bytes);
+    candidate_estimate(&w->s, &cand, &here);
     pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0, 0}, seen, 0};
     near->n = 0;
-    w->s.work += candidate_moves(&w->s, &r, true, gather, near);
+    w->s.work += candidate_moves(&w->s, &cand, true, gather, near);
     for (int i = 0; i < near->n && !walk_is_over(w); i++)
         w->s.work += candidate_moves(&w->s, &near->all[i], true, collect_new, &p);
     qsort(w->order, (size_t)p.c.n, sizeof *w->order, by_ns);
@@ -349,10 +349,10 @@ static int fastest_of_each(const walk *w, priced *out, int most)
 {
     int n = 0;
     for (int i = 0; i < w->kept_n && n < most; i++) {
-        const candidate *r = &w->kept[i].candidate;
+        const candidate *cand = &w->kept[i].candidate;
         bool known = false;
         for (int k = 0; k < n && !known; k++)
-            known = is_same_kind(w, &out[k].candidate, r);
+            known = is_same_kind(w, &out[k].candidate, cand);
         if (!known)
             out[n++] = w->kept[i];
     }

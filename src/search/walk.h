@@ -43,15 +43,15 @@ double walk_best_ns(const walk *w); /* 0: there is no plan yet */
 void walk_keep(walk *w, const priced *x);
 int walk_by_step(const void *a, const void *b); /* sorts priced candidates, the fastest first */
 /* Does it need at most `slack` times each tier's budget? */
-bool walk_within(const space *s, const estimate *x, double slack);
+bool walk_within(const space *space, const estimate *x, double slack);
 /* Calls fn with a candidate of each size of chunk, division and time of update, while work is left and it returns 0. */
 int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg), void *arg);
 
 /* descend.c: descends until no move improves the estimate; negative: nothing fits. Adds its work to *work. */
-double walk_descend(const space *s, candidate *r, bool any_update, double *work);
+double walk_descend(const space *space, candidate *cand, bool any_update, double *work);
 /* Adds a small penalty per task, so that of two equal candidates the one with fewer tasks wins: estimates hardly include the cost of tasks.
  */
-double walk_with_tasks(const space *s, const candidate *r, double ns);
+double walk_with_tasks(const space *space, const candidate *cand, double ns);
 /* Number of descents whose ends become starts, if they are among the best. At most MOVES. */
 typedef struct way { int chunking; split cut; } way;
 void walk_find_starts(walk *w, const way *ways, int n);
@@ -83,7 +83,7 @@ void walk_allow(walk *w, double share);
 double walk_memory_slack(const walk *w);
 double walk_time_slack(const walk *w);
 /* 1: it takes less than `than` (0: any time), and is in *out; slightly slower ones are kept too, for later preferences. */
-int walk_try(walk *w, const candidate *r, double than, priced *out);
+int walk_try(walk *w, const candidate *cand, double than, priced *out);
 /* Walks until no neighbour is faster: takes the first that is faster, later the fastest, because many walks that take the first end at the
  * same place. */
 int walk_improve(walk *w, priced here);

@@ -41,11 +41,11 @@ static bool splits_into_words(const pretokenizer *p)
 }
 
 /* The text reaches the model as one word, with each space at most replaced by another character. */
-static bool leaves_text_whole(const tokenizer *t, uint32_t *space)
+static bool leaves_text_whole(const tokenizer *tok, uint32_t *space)
 {
     *space = ' ';
-    for (size_t i = 0; i < t->normalizer.n; i++) {
-        const normalizer_step *step = &t->normalizer.steps[i];
+    for (size_t i = 0; i < tok->normalizer.n; i++) {
+        const normalizer_step *step = &tok->normalizer.steps[i];
         if (step->kind == NORMALIZE_PREPEND)
             continue;
         if (step->kind != NORMALIZE_REPLACE || step->search.code || step->search.literal.n != 1 ||
@@ -53,10 +53,10 @@ static bool leaves_text_whole(const tokenizer *t, uint32_t *space)
             !is_one_character(step->content.bytes, step->content.n, space))
             return false;
     }
-    if (t->pre.n == 0)
+    if (tok->pre.n == 0)
         return true;
-    return t->pre.n == 1 && t->pre.steps[0].kind == PRE_METASPACE && *space == ' ' &&
-           is_one_character(t->pre.steps[0].mark, t->pre.steps[0].n_mark, space);
+    return tok->pre.n == 1 && tok->pre.steps[0].kind == PRE_METASPACE && *space == ' ' &&
+           is_one_character(tok->pre.steps[0].mark, tok->pre.steps[0].n_mark, space);
 }
 
 static bool is_ascii(const text_buffer *text)
@@ -67,18 +67,18 @@ static bool is_ascii(const text_buffer *text)
     return true;
 }
 
-void tokenizer_find_cut_rule(tokenizer *t)
+void tokenizer_find_cut_rule(tokenizer *tok)
 {
-    const normalizer *n = &t->normalizer;
-    t->cut = CUT_NOWHERE;
-    for (size_t i = 0; i < t->added.n; i++)
-        if (t->added.tokens[i].normalized && n->n > 0 && !is_ascii(&t->added.tokens[i].content))
+    const normalizer *n = &tok->normalizer;
+    tok->cut = CUT_NOWHERE;
+    for (size_t i = 0; i < tok->added.n; i++)
+        if (tok->added.tokens[i].normalized && n->n > 0 && !is_ascii(&tok->added.tokens[i].content))
             return; /* where it matches in raw text is unknown */
     bool nfc_at_most = n->n == 0 || (n->n == 1 && n->steps[0].kind == NORMALIZE_NFC);
-    if (nfc_at_most && splits_into_words(&t->pre))
-        t->cut = CUT_WORDS;
-    else if (!t->model.byte_level && t->model.cuts && leaves_text_whole(t, &t->space))
-        t->cut = CUT_JOINS;
+    if (nfc_at_most && splits_into_words(&tok->pre))
+        tok->cut = CUT_WORDS;
+    else if (!tok->model.byte_level && tok->model.cuts && leaves_text_whole(tok, &tok->space))
+        tok->cut = CUT_JOINS;
 }
 
 /* ---- places ---- */
@@ -106,31 +106,31 @@ static bool can_cut_words(const char *text, uint32_t before, uint32_t after, siz
            unicode_is_visible(earlier);
 }
 
-static bool can_cut_joins(const tokenizer *t, uint32_t before, uint32_t after)
+static bool can_cut_joins(const tokenizer *tok, uint32_t before, uint32_t after)
 {
     if (!unicode_is_visible(before) || (after != ' ' && !unicode_is_visible(after)))
         return false;
     if (after == ' ')
-        after = t->space;
-    return bpe_character_unit(&t->model, before) != NO_ID && bpe_character_unit(&t->model, after) != NO_ID &&
-           !bpe_may_join(&t->model, before, after);
+        after = tok->space;
+    return bpe_character_unit(&tok->model, before) != NO_ID && bpe_character_unit(&tok->model, after) != NO_ID &&
+           !bpe_may_join(&tok->model, before, after);
 }
 
-size_t tokenizer_cut(const tokenizer *t, const char *text, size_t n, size_t from)
+size_t tokenizer_cut(const tokenizer *tok, const char *text, size_t n, size_t from)
 {
-    const token_set *tokens = &t->added.contents;
+    const token_set *tokens = &tok->added.contents;
     size_t lookahead = tokens->longest > MIN_LOOKAHEAD ? tokens->longest : MIN_LOOKAHEAD;
-    if (t->cut == CUT_NOWHERE || from > n)
+    if (tok->cut == CUT_NOWHERE || from > n)
         return n;
     for (size_t p = from ? from : 1; p < n && n - p >= lookahead; p++) {
         uint32_t before, after;
         unsigned length;
-        if (t->cut == CUT_WORDS && text[p - 1] != '\n' && (unsigned char)text[p] > ' ' && (unsigned char)text[p] < 0x80)
+        if (tok->cut == CUT_WORDS && text[p - 1] != '\n' && (unsigned char)text[p] > ' ' && (unsigned char)text[p] < 0x80)
             continue; /* neither a space nor after a line end */
         if (!utf8_check(text + p, n - p) || !character_before(text, p, &before))
             continue;
         after = utf8_read(text + p, &length);
-        if ((t->cut == CUT_WORDS ? can_cut_words(text, before, after, p) : can_cut_joins(t, before, after)) &&
+        if ((tok->cut == CUT_WORDS ? can_cut_words(text, before, after, p) : can_cut_joins(tok, before, after)) &&
             !token_set_touches(tokens, text, n, p))
             return p;
     }

@@ -10,24 +10,24 @@ static bool is_char(const char *text, size_t n, size_t at)
     return at <= n && n - at >= PLAIN_MARK_BYTES && !memcmp(text + at, PLAIN_MARK, PLAIN_MARK_BYTES);
 }
 
-static bool is_place(const tokenizer *t, const char *text, size_t n, size_t at)
+static bool is_place(const tokenizer *tok, const char *text, size_t n, size_t at)
 {
-    return is_char(text, n, at) || token_set_special_at(&t->added.contents, text + at, n - at);
+    return is_char(text, n, at) || token_set_special_at(&tok->added.contents, text + at, n - at);
 }
 
-bool plain_mark_needed(const tokenizer *t, const char *text, size_t n)
+bool plain_mark_needed(const tokenizer *tok, const char *text, size_t n)
 {
     bool needed = false;
     for (size_t i = 0; i < n && !needed; i++)
-        needed = is_place(t, text, n, i);
+        needed = is_place(tok, text, n, i);
     return needed;
 }
 
-int plain_mark_put(const tokenizer *t, const char *text, size_t n, text_buffer *out, pt_error *e)
+int plain_mark_put(const tokenizer *tok, const char *text, size_t n, text_buffer *out, pt_error *e)
 {
     int failed = 0;
     for (size_t i = 0; i < n && !failed; i++) {
-        if (is_place(t, text, n, i))
+        if (is_place(tok, text, n, i))
             failed = text_buffer_append(out, PLAIN_MARK, PLAIN_MARK_BYTES, e);
         if (!failed)
             failed = text_buffer_append(out, text + i, 1, e);

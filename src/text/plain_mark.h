@@ -11,9 +11,9 @@
 enum { PLAIN_MARK_BYTES = 3 };
 
 /* Whether a mark would be put anywhere. */
-bool plain_mark_needed(const tokenizer *t, const char *text, size_t n);
+bool plain_mark_needed(const tokenizer *tok, const char *text, size_t n);
 /* Appends the text with a mark before each special token. */
-int plain_mark_put(const tokenizer *t, const char *text, size_t n, text_buffer *out, pt_error *e);
+int plain_mark_put(const tokenizer *tok, const char *text, size_t n, text_buffer *out, pt_error *e);
 /* Whether a mark stands directly before position `at`. */
 bool plain_mark_before(const char *text, size_t at);
 /* The bytes of the mark at text[at]; 0: there is none. */

@@ -32,52 +32,52 @@ static const json_t *check_root(const json_t *root, pt_error *e)
     return root;
 }
 
-static int check_ids(const tokenizer *t, pt_error *e)
+static int check_ids(const tokenizer *tok, pt_error *e)
 {
-    const id_list *lists[] = {&t->post.before, &t->post.after};
+    const id_list *lists[] = {&tok->post.before, &tok->post.after};
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < lists[k]->n; i++)
-            if (lists[k]->ids[i] >= t->decoder.n_ids || t->decoder.tokens[lists[k]->ids[i]].n == NO_ID)
+            if (lists[k]->ids[i] >= tok->decoder.n_ids || tok->decoder.tokens[lists[k]->ids[i]].n == NO_ID)
                 return pt_fail(e, PT_FAILED, "post_processor: id %u is not in the vocabulary; correct the template",
                                lists[k]->ids[i]);
     return 0;
 }
 
-static int open_parts(tokenizer *t, const json_t *root, pt_error *e)
+static int open_parts(tokenizer *tok, const json_t *root, pt_error *e)
 {
-    t->eos = -1;
+    tok->eos = -1;
     if (!check_root(root, e))
         return PT_FAILED;
-    int status = normalizer_open(&t->normalizer, json_object_get(root, "normalizer"), e);
+    int status = normalizer_open(&tok->normalizer, json_object_get(root, "normalizer"), e);
     if (!status)
-        status = pretokenizer_open(&t->pre, json_object_get(root, "pre_tokenizer"), e);
+        status = pretokenizer_open(&tok->pre, json_object_get(root, "pre_tokenizer"), e);
     if (!status)
-        status = bpe_open(&t->model, json_object_get(root, "model"), t->pre.byte_level, e);
+        status = bpe_open(&tok->model, json_object_get(root, "model"), tok->pre.byte_level, e);
     if (!status)
-        status = added_tokens_open(&t->added, json_object_get(root, "added_tokens"), &t->model.tokens, &t->normalizer, e);
+        status = added_tokens_open(&tok->added, json_object_get(root, "added_tokens"), &tok->model.tokens, &tok->normalizer, e);
     if (!status)
-        status = decoder_open(&t->decoder, json_object_get(root, "decoder"), &t->model, &t->added,
-                              normalizer_prepends(&t->normalizer), e);
+        status = decoder_open(&tok->decoder, json_object_get(root, "decoder"), &tok->model, &tok->added,
+                              normalizer_prepends(&tok->normalizer), e);
     if (!status)
-        status = post_processor_open(&t->post, json_object_get(root, "post_processor"), e);
+        status = post_processor_open(&tok->post, json_object_get(root, "post_processor"), e);
     if (!status)
-        status = check_ids(t, e);
+        status = check_ids(tok, e);
     if (!status)
-        tokenizer_find_cut_rule(t);
+        tokenizer_find_cut_rule(tok);
     return status;
 }
 
 static int open_root(const char *name, const json_t *root, tokenizer **out, pt_error *e)
 {
-    tokenizer *t = calloc(1, sizeof *t);
-    if (!t)
+    tokenizer *tok = calloc(1, sizeof *tok);
+    if (!tok)
         return pt_fail(e, PT_FAILED, "%s: no memory for a tokenizer; free some memory", name);
-    int status = open_parts(t, root, e);
+    int status = open_parts(tok, root, e);
     if (status) {
-        tokenizer_close(t);
+        tokenizer_close(tok);
         return pt_error_prefix(e, "%s", name);
     }
-    *out = t;
+    *out = tok;
     return 0;
 }
 
@@ -95,14 +95,14 @@ int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenize
 /* name: of root's file. */
 static int open_of_model(const char *name, const json_t *root, const char *model_dir, tokenizer **out, pt_error *e)
 {
-    tokenizer *t;
-    int status = open_root(name, root, &t, e);
+    tokenizer *tok;
+    int status = open_root(name, root, &tok, e);
     if (status)
         return status;
-    if ((status = tokenizer_read_eos(t, model_dir, e)))
-        tokenizer_close(t);
+    if ((status = tokenizer_read_eos(tok, model_dir, e)))
+        tokenizer_close(tok);
     else
-        *out = t;
+        *out = tok;
     return status;
 }
 
@@ -152,49 +152,49 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
     return open_file(path, model_dir, out, e);
 }
 
-void tokenizer_close(tokenizer *t)
+void tokenizer_close(tokenizer *tok)
 {
-    if (!t)
+    if (!tok)
         return;
-    normalizer_close(&t->normalizer);
-    pretokenizer_close(&t->pre);
-    bpe_close(&t->model);
-    added_tokens_close(&t->added);
-    post_processor_close(&t->post);
-    decoder_close(&t->decoder);
-    free(t);
+    normalizer_close(&tok->normalizer);
+    pretokenizer_close(&tok->pre);
+    bpe_close(&tok->model);
+    added_tokens_close(&tok->added);
+    post_processor_close(&tok->post);
+    decoder_close(&tok->decoder);
+    free(tok);
 }
 
-uint32_t tokenizer_vocab_size(const tokenizer *t) { return t->decoder.n_ids; }
+uint32_t tokenizer_vocab_size(const tokenizer *tok) { return tok->decoder.n_ids; }
 
-int64_t tokenizer_bos(const tokenizer *t) { return t->post.before.n ? (int64_t)t->post.before.ids[0] : -1; }
+int64_t tokenizer_bos(const tokenizer *tok) { return tok->post.before.n ? (int64_t)tok->post.before.ids[0] : -1; }
 
-int64_t tokenizer_eos(const tokenizer *t) { return t->eos; }
+int64_t tokenizer_eos(const tokenizer *tok) { return tok->eos; }
 
-int64_t tokenizer_unknown(const tokenizer *t) { return t->model.unk == NO_ID ? -1 : (int64_t)t->model.unk; }
+int64_t tokenizer_unknown(const tokenizer *tok) { return tok->model.unk == NO_ID ? -1 : (int64_t)tok->model.unk; }
 
-size_t tokenizer_template_after(const tokenizer *t) { return t->post.after.n; }
+size_t tokenizer_template_after(const tokenizer *tok) { return tok->post.after.n; }
 
-bool tokenizer_template_adds_bos(const tokenizer *t) { return t->post.before.n > 0; }
+bool tokenizer_template_adds_bos(const tokenizer *tok) { return tok->post.before.n > 0; }
 
-int64_t tokenizer_find(const tokenizer *t, const char *token)
+int64_t tokenizer_find(const tokenizer *tok, const char *token)
 {
-    uint32_t id = string_table_find(&t->added.names, token, strlen(token));
+    uint32_t id = string_table_find(&tok->added.names, token, strlen(token));
     if (id == NO_ID)
-        id = string_table_find(&t->model.tokens, token, strlen(token));
+        id = string_table_find(&tok->model.tokens, token, strlen(token));
     return id == NO_ID ? -1 : (int64_t)id;
 }
 
-bool tokenizer_has_id(const tokenizer *t, uint32_t id) { return id < t->decoder.n_ids && t->decoder.tokens[id].n != NO_ID; }
+bool tokenizer_has_id(const tokenizer *tok, uint32_t id) { return id < tok->decoder.n_ids && tok->decoder.tokens[id].n != NO_ID; }
 
-int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special, const char **bytes,
+int tokenizer_id_bytes(const tokenizer *tok, uint32_t id, bool first, bool skip_special, const char **bytes,
                        size_t *n_bytes, pt_error *e)
 {
-    if (!tokenizer_has_id(t, id))
+    if (!tokenizer_has_id(tok, id))
         return pt_fail(e, PT_FAILED, "token id %u is not in the vocabulary of %u ids; was it made by another tokenizer?",
-                       id, t->decoder.n_ids);
-    const decoded_token *token = &t->decoder.tokens[id];
-    *bytes = token->n ? t->decoder.bytes.bytes + token->at : "";
+                       id, tok->decoder.n_ids);
+    const decoded_token *token = &tok->decoder.tokens[id];
+    *bytes = token->n ? tok->decoder.bytes.bytes + token->at : "";
     *n_bytes = skip_special && token->special ? 0 : token->n;
     if (first && token->drops_space && *n_bytes > 0 && **bytes == ' ') {
         ++*bytes;
@@ -203,19 +203,19 @@ int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_sp
     return 0;
 }
 
-int tokenizer_decode(const tokenizer *t, const uint32_t *ids, size_t n_ids, bool skip_special, text_buffer *out,
+int tokenizer_decode(const tokenizer *tok, const uint32_t *ids, size_t n_ids, bool skip_special, text_buffer *out,
                      pt_error *e)
 {
     bool first = true;
     for (size_t i = 0; i < n_ids; i++) {
         const char *bytes = "";
         size_t n = 0;
-        int status = tokenizer_id_bytes(t, ids[i], first, skip_special, &bytes, &n, e);
+        int status = tokenizer_id_bytes(tok, ids[i], first, skip_special, &bytes, &n, e);
         if (!status)
             status = text_buffer_append(out, bytes, n, e);
         if (status)
             return status;
-        const decoded_token *token = &t->decoder.tokens[ids[i]];
+        const decoded_token *token = &tok->decoder.tokens[ids[i]];
         if (!(skip_special && token->special))
             first = token->starts_anew;
     }

@@ -27,10 +27,10 @@ struct tokenizer {
     uint32_t space; /* CUT_JOINS: the character that replaces a space */
 };
 
-/* cut.c: finds t->cut and t->space. */
-void tokenizer_find_cut_rule(tokenizer *t);
+/* cut.c: finds tok->cut and tok->space. */
+void tokenizer_find_cut_rule(tokenizer *tok);
 
-/* special_tokens.c: fills t->eos from the files of a model folder. */
-int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e);
+/* special_tokens.c: fills tok->eos from the files of a model folder. */
+int tokenizer_read_eos(tokenizer *tok, const char *model_dir, pt_error *e);
 
 #endif

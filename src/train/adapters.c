@@ -107,28 +107,28 @@ static int open_adapter(const char *folder, safetensors **out, pt_error *e)
     return failed ? failed : safetensors_open(path, out, e);
 }
 
-int adapters_load(state *s, const char *model_dir, const char *folder, uint64_t seed, pt_error *e)
+int adapters_load(state *state, const char *model_dir, const char *folder, uint64_t seed, pt_error *e)
 {
     safetensors *base = NULL, *adapter = NULL;
     int failed = model_dir ? safetensors_open(model_dir, &base, e) : 0;
     if (!failed && folder)
         failed = open_adapter(folder, &adapter, e);
     if (!failed)
-        failed = state_load_adapted(s, base, adapter, seed, e);
+        failed = state_load_adapted(state, base, adapter, seed, e);
     safetensors_close(base);
     safetensors_close(adapter);
     return failed;
 }
 
-int adapters_write(state *s, const companions *c, const char *folder, const char *base, const char *mark, pt_error *e)
+int adapters_write(state *state, const companions *companions, const char *folder, const char *base, const char *mark, pt_error *e)
 {
-    const bool leads = !s->in->packing->rank;
-    int failed = leads ? companions_write_files(c, folder, e) : 0;
-    if (!failed && leads && s->in->model->config.labels)
-        failed = companions_write_labels(c, folder, e);
+    const bool leads = !state->in->packing->rank;
+    int failed = leads ? companions_write_files(companions, folder, e) : 0;
+    if (!failed && leads && state->in->model->config.labels)
+        failed = companions_write_labels(companions, folder, e);
     if (!failed)
-        failed = state_export_adapter(s, folder, "adapter_model", e);
+        failed = state_export_adapter(state, folder, "adapter_model", e);
     if (!failed && leads)
-        failed = base_mark_write(mark, s->in->model, folder, e);
-    return failed || !leads ? failed : adapter_write_config(s->in->model, folder, base, e);
+        failed = base_mark_write(mark, state->in->model, folder, e);
+    return failed || !leads ? failed : adapter_write_config(state->in->model, folder, base, e);
 }

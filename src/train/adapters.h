@@ -15,9 +15,9 @@ struct companions;
 /* Adds the adapters that the options ask for to the model. */
 int adapters_open(const pt_train_options *o, model *m, pt_error *e);
 /* Loads the base from `model_dir`, or at random (NULL) from the seed; the adapter from a folder, or a new one (NULL). */
-int adapters_load(state *s, const char *model_dir, const char *folder, uint64_t seed, pt_error *e);
+int adapters_load(state *state, const char *model_dir, const char *folder, uint64_t seed, pt_error *e);
 /* adapter_config.json, adapter_model.safetensors and the tokenizer's files. `base`: the name of the base model; `mark`: of its weights
  * (model/base_mark.h). */
-int adapters_write(state *s, const struct companions *c, const char *folder, const char *base, const char *mark, pt_error *e);
+int adapters_write(state *state, const struct companions *companions, const char *folder, const char *base, const char *mark, pt_error *e);
 
 #endif

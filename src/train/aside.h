@@ -13,8 +13,8 @@ typedef struct aside {
 
 /* All three on all ranks: before checkpoint_write; after it, copies the checkpoint to ranks that do not see its folder; and after the state
  * was loaded again, removes it, unless it is wanted. */
-int aside_begin(aside *a, trainer *t, pt_error *e);
-int aside_spread(const aside *a, trainer *t, pt_error *e);
-int aside_end(const aside *a, trainer *t, pt_error *e);
+int aside_begin(aside *a, trainer *trainer, pt_error *e);
+int aside_spread(const aside *a, trainer *trainer, pt_error *e);
+int aside_end(const aside *a, trainer *trainer, pt_error *e);
 
 #endif

@@ -189,9 +189,9 @@ void base_close(base *b)
     b->origin.st = NULL;
 }
 
-void base_lend(const base *b, state *s) { s->origin = b->in_few_bits ? &b->origin : NULL; }
+void base_lend(const base *b, state *state) { state->origin = b->in_few_bits ? &b->origin : NULL; }
 
-void base_take_sum(base *b, const state *s) { b->sum = s->origin_sum; }
+void base_take_sum(base *b, const state *state) { b->sum = state->origin_sum; }
 
 void base_write(const base *b, json_t *counters)
 {
@@ -203,22 +203,22 @@ void base_write(const base *b, json_t *counters)
 int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_error *e)
 {
     char path[FILE_PATH_BYTES], now[20];
-    json_source s;
+    json_source src;
     const char *before;
     if (!b->in_few_bits)
         return 0;
     int failed = path_join(path, checkpoint, "trainer/trainer.json", e);
     if (!failed)
-        failed = json_source_open(&s, path, e);
+        failed = json_source_open(&src, path, e);
     if (failed)
         return failed;
     snprintf(now, sizeof now, "%016llx", (unsigned long long)loaded->origin_sum);
-    failed = json_get_string(&s, "base_in_few_bits", JSON_REQUIRED, &before, e);
+    failed = json_get_string(&src, "base_in_few_bits", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, now))
         failed = pt_fail(e, PT_FAILED,
                          "%.300s: the frozen matrices of `model` %.300s are not those that the run began with (their checksum was %s and "
                          "is %s): give the folder, or the seed, that the run began with",
                          path, b->folder[0] ? b->folder : "(random weights)", before, now);
-    json_source_close(&s);
+    json_source_close(&src);
     return failed;
 }

@@ -34,8 +34,8 @@ pt_base base_of_adapter(pt_base b, const char *folder, const char *adapter, void
 int base_open(base *b, const model *m, const char *folder, uint64_t seed, pt_error *e);
 void base_close(base *b);
 
-void base_lend(const base *b, state *s);   /* for a state that will be loaded or saved */
-void base_take_sum(base *b, const state *s); /* from a state that was loaded */
+void base_lend(const base *b, state *state);   /* for a state that will be loaded or saved */
+void base_take_sum(base *b, const state *state); /* from a state that was loaded */
 /* Its part of trainer.json; nothing if nothing is in few bits. */
 void base_write(const base *b, json_t *counters);
 int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_error *e);

@@ -7,12 +7,12 @@
 #include <dirent.h>
 #include <math.h>
 
-double best_value(const pt_train_options *o, const pt_step *s)
+double best_value(const pt_train_options *o, const pt_step *step)
 {
-    return o->keep_best == PT_KEEP_BEST_REWARD_ACCURACY ? s->eval_reward_accuracy
-         : o->keep_best == PT_KEEP_BEST_REWARD_MARGIN   ? s->eval_reward_margin
-         : o->keep_best == PT_KEEP_BEST_ACCURACY        ? s->eval_accuracy
-                                                        : s->eval_loss;
+    return o->keep_best == PT_KEEP_BEST_REWARD_ACCURACY ? step->eval_reward_accuracy
+         : o->keep_best == PT_KEEP_BEST_REWARD_MARGIN   ? step->eval_reward_margin
+         : o->keep_best == PT_KEEP_BEST_ACCURACY        ? step->eval_accuracy
+                                                        : step->eval_loss;
 }
 
 /* A value that is not finite is worse than any. */
@@ -35,47 +35,54 @@ void best_note(counters *at, const pt_train_options *o, int64_t step, double eva
     at->since_best = 0;
 }
 
-bool best_is_now(const trainer *t)
+bool best_is_now(const trainer *trainer)
 {
-    return t->job.o.keep_best && t->at.best_step && t->at.best_step == t->at.step && isfinite(t->at.best_value);
+    return trainer->job.o.keep_best && trainer->at.best_step && trainer->at.best_step == trainer->at.step &&
+           isfinite(trainer->at.best_value);
 }
 
-bool best_is_earlier(const trainer *t) { return t->job.o.keep_best && t->at.best_step && t->at.best_step < t->at.step; }
-
-bool best_is_past(const trainer *t) { return t->job.o.patience && t->at.since_best >= t->job.o.patience; }
-
-int64_t best_due(const trainer *t)
+bool best_is_earlier(const trainer *trainer)
 {
-    const int64_t every = t->job.o.eval_every;
-    return t->job.o.keep_best && every ? t->job.steps / every - t->at.step / every : 0;
+    return trainer->job.o.keep_best && trainer->at.best_step && trainer->at.best_step < trainer->at.step;
 }
 
-static void forget(trainer *t, const char *instead)
+bool best_is_past(const trainer *trainer) { return trainer->job.o.patience && trainer->at.since_best >= trainer->job.o.patience; }
+
+int64_t best_due(const trainer *trainer)
 {
-    options_notice(&t->job.o, "checkpoint-%lld, of the best evaluation, is not in %.600s: %s", (long long)t->at.best_step, t->out.path,
-                   instead);
-    t->at.best_step = t->at.since_best = 0;
+    const int64_t every = trainer->job.o.eval_every;
+    return trainer->job.o.keep_best && every ? trainer->job.steps / every - trainer->at.step / every : 0;
 }
 
-static bool is_there(const trainer *t) { return checkpoints_newest(t->out.path, t->at.best_step) == t->at.best_step; }
-
-void best_look_for(trainer *t)
+static void forget(trainer *trainer, const char *instead)
 {
-    if (best_is_earlier(t) && !is_there(t))
-        forget(t, "the best evaluation from here on counts");
+    options_notice(&trainer->job.o, "checkpoint-%lld, of the best evaluation, is not in %.600s: %s", (long long)trainer->at.best_step,
+                   trainer->out.path, instead);
+    trainer->at.best_step = trainer->at.since_best = 0;
 }
 
-int best_check(trainer *t, pt_error *e)
+static bool is_there(const trainer *trainer)
 {
-    if (ranks_lead(t) && best_is_earlier(t) && !is_there(t))
-        forget(t, "the model of the last step is exported");
-    return ranks_share(t, &t->at, sizeof t->at, e);
+    return checkpoints_newest(trainer->out.path, trainer->at.best_step) == trainer->at.best_step;
 }
 
-int best_copy(const trainer *t, const char *folder, pt_error *e)
+void best_look_for(trainer *trainer)
+{
+    if (best_is_earlier(trainer) && !is_there(trainer))
+        forget(trainer, "the best evaluation from here on counts");
+}
+
+int best_check(trainer *trainer, pt_error *e)
+{
+    if (ranks_lead(trainer) && best_is_earlier(trainer) && !is_there(trainer))
+        forget(trainer, "the model of the last step is exported");
+    return ranks_share(trainer, &trainer->at, sizeof trainer->at, e);
+}
+
+int best_copy(const trainer *trainer, const char *folder, pt_error *e)
 {
     char from[FILE_PATH_BYTES], a[FILE_PATH_BYTES], b[FILE_PATH_BYTES];
-    int failed = step_folder_path(t->out.path, t->at.best_step, from, e);
+    int failed = step_folder_path(trainer->out.path, trainer->at.best_step, from, e);
     DIR *d = failed ? NULL : opendir(from);
     if (!failed && !d)
         return pt_fail_errno(e, PT_FAILED, "%.400s cannot be read", from);

@@ -68,12 +68,12 @@ int block_turns_begin(const pt_train_options *o, model *m, pt_error *e)
     return failed;
 }
 
-int block_turns_check(const pt_train_options *o, planning *p, model *m, int now, pt_error *e)
+int block_turns_check(const pt_train_options *o, planning *planning, model *m, int now, pt_error *e)
 {
     int failed = 0;
     for (int group = block_turns_groups(o, m) - 1; group >= 0 && o->train_blocks && !failed; group--) {
         failed = block_turns_freeze(o, m, group, e);
-        if (!failed && (failed = planning_fits(p, e)))
+        if (!failed && (failed = planning_fits(planning, e)))
             pt_error_prefix(e, "the turn of layers from %lld on does not fit", (long long)group * o->train_blocks);
     }
     return failed || !o->train_blocks ? failed : block_turns_freeze(o, m, now, e);
@@ -81,98 +81,101 @@ int block_turns_check(const pt_train_options *o, planning *p, model *m, int now,
 
 /* ---- a run ---- */
 
-int block_turns_take(trainer *t, pt_error *e)
+int block_turns_take(trainer *trainer, pt_error *e)
 {
-    const pt_train_options *o = &t->job.o;
+    const pt_train_options *o = &trainer->job.o;
     if (!o->train_blocks)
         return 0;
-    t->group = block_turns_group(o, t->job.model, t->at.step);
-    return block_turns_freeze(o, t->job.model, t->group, e);
+    trainer->group = block_turns_group(o, trainer->job.model, trainer->at.step);
+    return block_turns_freeze(o, trainer->job.model, trainer->group, e);
 }
 
-bool block_turns_start(const trainer *t)
+bool block_turns_start(const trainer *trainer)
 {
-    const pt_train_options *o = &t->job.o;
-    const int64_t step = t->at.step;
-    return step && block_turns_group(o, t->job.model, step) != block_turns_group(o, t->job.model, step - 1);
+    const pt_train_options *o = &trainer->job.o;
+    const int64_t step = trainer->at.step;
+    return step && block_turns_group(o, trainer->job.model, step) != block_turns_group(o, trainer->job.model, step - 1);
 }
 
-int64_t block_turns_step(const trainer *t, int64_t step)
+int64_t block_turns_step(const trainer *trainer, int64_t step)
 {
-    const bool turns = block_turns_groups(&t->job.o, t->job.model) > 1;
-    return turns ? (step - 1) % t->job.o.switch_every + 1 : step;
+    const bool turns = block_turns_groups(&trainer->job.o, trainer->job.model) > 1;
+    return turns ? (step - 1) % trainer->job.o.switch_every + 1 : step;
 }
 
-int64_t block_turns_first_layer(const trainer *t) { return t->job.o.train_blocks ? t->group * t->job.o.train_blocks : -1; }
-
-int64_t block_turns_due(const trainer *t)
+int64_t block_turns_first_layer(const trainer *trainer)
 {
-    const bool turns = block_turns_groups(&t->job.o, t->job.model) > 1;
-    return turns && (t->at.step / t->job.o.switch_every + 1) * t->job.o.switch_every < t->job.steps;
+    return trainer->job.o.train_blocks ? trainer->group * trainer->job.o.train_blocks : -1;
+}
+
+int64_t block_turns_due(const trainer *trainer)
+{
+    const bool turns = block_turns_groups(&trainer->job.o, trainer->job.model) > 1;
+    return turns && (trainer->at.step / trainer->job.o.switch_every + 1) * trainer->job.o.switch_every < trainer->job.steps;
 }
 
 /* The next group's plan. */
-static int open_next(trainer *t, pt_error *e)
+static int open_next(trainer *trainer, pt_error *e)
 {
-    engine_close(&t->engine);
-    int failed = ranks_all(t, block_turns_take(t, e), e);
+    engine_close(&trainer->engine);
+    int failed = ranks_all(trainer, block_turns_take(trainer, e), e);
     if (!failed)
-        failed = trainer_plan_again(t, e);
-    return failed ? failed : ranks_all(t, trainer_open_engine(t, e), e);
+        failed = trainer_plan_again(trainer, e);
+    return failed ? failed : ranks_all(trainer, trainer_open_engine(trainer, e), e);
 }
 
 /* The weights pass through the files of their layers. */
-static int by_files(trainer *t, pt_error *e)
+static int by_files(trainer *trainer, pt_error *e)
 {
-    int failed = turn_files_write(t, e);
+    int failed = turn_files_write(trainer, e);
     if (failed) {
         pt_error_prefix(e, "what was trained could not be written before other layers are trained");
         return failed;
     }
-    failed = open_next(t, e);
+    failed = open_next(trainer, e);
     if (!failed)
-        failed = turn_files_load(t, e);
+        failed = turn_files_load(trainer, e);
     if (failed) {
-        engine_tear(&t->engine);
+        engine_tear(&trainer->engine);
         pt_error_prefix(e, "the run ends as other layers are to be trained");
     }
     return failed;
 }
 
 /* The weights pass through a checkpoint, which goes to all ranks. */
-static int by_checkpoint(trainer *t, pt_error *e)
+static int by_checkpoint(trainer *trainer, pt_error *e)
 {
     aside a;
-    int failed = aside_begin(&a, t, e);
-    if (!failed && (failed = checkpoint_write(t, e)))
+    int failed = aside_begin(&a, trainer, e);
+    if (!failed && (failed = checkpoint_write(trainer, e)))
         pt_error_prefix(e, "the state could not be saved to train other layers");
     if (!failed)
-        failed = aside_spread(&a, t, e);
+        failed = aside_spread(&a, trainer, e);
     if (failed)
         return failed;
-    failed = open_next(t, e);
+    failed = open_next(trainer, e);
     if (!failed)
-        failed = ranks_fail(t, checkpoint_load_weights(t, a.path, e), e);
+        failed = ranks_fail(trainer, checkpoint_load_weights(trainer, a.path, e), e);
     if (failed) {
-        engine_tear(&t->engine);
+        engine_tear(&trainer->engine);
         pt_error_prefix(e, "the run ends as other layers are to be trained; the state is saved in %s, and `resume` continues from it",
                         a.path);
         return failed;
     }
-    return aside_end(&a, t, e);
+    return aside_end(&a, trainer, e);
 }
 
-int block_turns_switch(trainer *t, pt_error *e)
+int block_turns_switch(trainer *trainer, pt_error *e)
 {
     pt_error why = {0};
-    if (block_turns_group(&t->job.o, t->job.model, t->at.step) == t->group)
+    if (block_turns_group(&trainer->job.o, trainer->job.model, trainer->at.step) == trainer->group)
         return 0;
-    const int failed = t->turns ? by_files(t, e) : by_checkpoint(t, e);
+    const int failed = trainer->turns ? by_files(trainer, e) : by_checkpoint(trainer, e);
     if (failed)
         return failed;
-    t->predicted.patience = (patience){0};
-    t->predicted.telling = (telling){0};
-    if (ranks_lead(t) && trainer_write_plan(t, &why))
-        options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
+    trainer->predicted.patience = (patience){0};
+    trainer->predicted.telling = (telling){0};
+    if (ranks_lead(trainer) && trainer_write_plan(trainer, &why))
+        options_notice(&trainer->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
     return 0;
 }

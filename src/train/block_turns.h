@@ -26,18 +26,18 @@ int block_turns_freeze(const pt_train_options *o, model *m, int group, pt_error 
 /* The same for the first group, which takes the longest steps. PT_USAGE: more layers than there are, or nothing to train in a group. */
 int block_turns_begin(const pt_train_options *o, model *m, pt_error *e);
 /* After planning_make, for group `now`: does every group fit? */
-int block_turns_check(const pt_train_options *o, planning *p, model *m, int now, pt_error *e);
+int block_turns_check(const pt_train_options *o, planning *planning, model *m, int now, pt_error *e);
 
 /* The group of the step that comes next. */
-int block_turns_take(trainer *t, pt_error *e);
+int block_turns_take(trainer *trainer, pt_error *e);
 /* The checkpoint of counters.step is from the end of a turn, so that its states are another group's. */
-bool block_turns_start(const trainer *t);
+bool block_turns_start(const trainer *trainer);
 /* Steps since the states were zero, if `step` is the number of this one. */
-int64_t block_turns_step(const trainer *t, int64_t step);
-int64_t block_turns_first_layer(const trainer *t); /* of the group that is trained now; -1: there are no turns */
+int64_t block_turns_step(const trainer *trainer, int64_t step);
+int64_t block_turns_first_layer(const trainer *trainer); /* of the group that is trained now; -1: there are no turns */
 /* 1: the run will write as much as a checkpoint between its turns. */
-int64_t block_turns_due(const trainer *t);
+int64_t block_turns_due(const trainer *trainer);
 /* Before a step, on all ranks: changes to the next group if its turn begins. */
-int block_turns_switch(trainer *t, pt_error *e);
+int block_turns_switch(trainer *trainer, pt_error *e);
 
 #endif

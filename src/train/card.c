@@ -114,25 +114,25 @@ static void add_losses(card *c)
 
 static void add_table(card *c)
 {
-    const trainer *t = c->t;
+    const trainer *trainer = c->t;
     char trains[MODEL_TRAINED_TEXT], settings[4096], name[256];
-    const bool adapter = t->job.model->adapters;
-    model_describe_trained(t->job.model, shape_optimizer(&t->job.shape)->name, trains);
-    settings_describe(&t->job, settings, sizeof settings);
+    const bool adapter = trainer->job.model->adapters;
+    model_describe_trained(trainer->job.model, shape_optimizer(&trainer->job.shape)->name, trains);
+    settings_describe(&trainer->job, settings, sizeof settings);
     add(c, "# ");
-    add_plain(c, last_part(t->out.path, name));
+    add_plain(c, last_part(trainer->out.path, name));
     add(c, "\n\n");
     if (c->base[0]) {
         add(c, "%s of %s, trained with protrain %s.\n\n", adapter ? "An adapter" : "A fine-tuned model", c->base, pt_version());
     } else
         add(c, "A model trained from random weights with protrain %s.\n\n", pt_version());
     add(c, "| | |\n|---|---|\n| data | ");
-    for (int i = 0; i < t->job.o.data_n; i++) { /* their names alone: the card is published */
+    for (int i = 0; i < trainer->job.o.data_n; i++) { /* their names alone: the card is published */
         add_plain(c, i ? ", " : "");
-        add_plain(c, last_part(t->job.o.data[i], name));
+        add_plain(c, last_part(trainer->job.o.data[i], name));
     }
-    add(c, " |\n| steps | %lld of %lld sequences of %lld tokens; %lld tokens in all |\n", (long long)t->at.step,
-        (long long)t->job.shape.batch, (long long)t->job.shape.seq_len, (long long)t->at.tokens);
+    add(c, " |\n| steps | %lld of %lld sequences of %lld tokens; %lld tokens in all |\n", (long long)trainer->at.step,
+        (long long)trainer->job.shape.batch, (long long)trainer->job.shape.seq_len, (long long)trainer->at.tokens);
     add(c, "| trained | ");
     add_plain(c, trains);
     add(c, " |\n| settings | ");
@@ -142,11 +142,11 @@ static void add_table(card *c)
     add(c, "\nThe same run again: `protrain train --config run.yaml`.\n");
 }
 
-int card_write(const trainer *t, pt_error *e)
+int card_write(const trainer *trainer, pt_error *e)
 {
-    card c = {.t = t};
+    card c = {.t = trainer};
     char path[FILE_PATH_BYTES];
-    int failed = path_join(path, t->out.path, "README.md", e);
+    int failed = path_join(path, trainer->out.path, "README.md", e);
     if (failed || file_may_replace(path, "out", first_lines, "model card", NULL))
         return failed;
     find_base(&c);

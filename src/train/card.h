@@ -5,6 +5,6 @@
 #include "train/trainer.h"
 
 /* Replaces only one that it wrote. */
-int card_write(const trainer *t, pt_error *e);
+int card_write(const trainer *trainer, pt_error *e);
 
 #endif

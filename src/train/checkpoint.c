@@ -44,24 +44,26 @@ enum { CHECKPOINT_VERSION = 3 };
 /* ---- writing ---- */
 
 /* `failed`: of what rank 0 has done alone. */
-static int all_hear(const trainer *t, state *s, int failed, pt_error *e)
+static int all_hear(const trainer *trainer, state *state, int failed, pt_error *e)
 {
-    failed = ranks_all(t, failed, e);
-    s->agreed = s->agreed || failed;
+    failed = ranks_all(trainer, failed, e);
+    state->agreed = state->agreed || failed;
     return failed;
 }
 
-static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
+static int write_model(trainer *trainer, state *state, const char *folder, pt_error *e)
 {
-    if (t->job.model->adapters)
-        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, t->job.base_mark, e);
-    int failed = ranks_lead(t) ? companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e) : 0;
-    failed = all_hear(t, s, failed, e);
-    return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
+    if (trainer->job.model->adapters)
+        return adapters_write(state, &trainer->job.companions, folder, trainer->job.model_dir, trainer->job.base_mark, e);
+    int failed = ranks_lead(trainer)
+                     ? companions_write(&trainer->job.companions, folder, trainer->job.save_type, trainer->job.model->config.model_type, e)
+                     : 0;
+    failed = all_hear(trainer, state, failed, e);
+    return failed ? failed : state_export(state, folder, "model", trainer->job.save_type, trainer->job.layout, e);
 }
 
 /* Does model.safetensors hold all frozen weights exactly? Then master.safetensors has only trained ones. */
-static bool model_holds_frozen(const trainer *t) { return t->job.model->stored_bf16 && t->job.save_type == PT_BF16; }
+static bool model_holds_frozen(const trainer *trainer) { return trainer->job.model->stored_bf16 && trainer->job.save_type == PT_BF16; }
 
 static json_t *checksums_json(const schedule_input *in, const uint64_t checksums[STATE_KINDS_MOST])
 {
@@ -71,19 +73,20 @@ static json_t *checksums_json(const schedule_input *in, const uint64_t checksums
     return all;
 }
 
-json_t *checkpoint_counters(const trainer *t)
+json_t *checkpoint_counters(const trainer *trainer)
 {
-    const job *j = &t->job;
-    const counters *at = &t->at;
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
-                            "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
-                            (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic",
-                            t->planning.device->info.arithmetic, "model", model_json(&j->model->config), "settings", settings_json(j));
-    if (all && !model_trains_all(t->job.model))
-        json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
+    const job *j = &trainer->job;
+    const counters *at = &trainer->at;
+    json_t *all =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step, "steps",
+                  (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens", (json_int_t)at->tokens,
+                  "learned_tokens", (json_int_t)at->learned, "arithmetic", trainer->planning.device->info.arithmetic, "model",
+                  model_json(&j->model->config), "settings", settings_json(j));
+    if (all && !model_trains_all(trainer->job.model))
+        json_object_set_new(all, "frozen_bf16", json_boolean(trainer->job.model->stored_bf16));
     if (all && j->model->adapters)
         json_object_set_new(all, "base", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)j->base_sum));
-    if (all && best_is_past(t))
+    if (all && best_is_past(trainer))
         json_object_set_new(all, "patience", json_true());
     if (all && at->reference)
         json_object_set_new(all, "reference", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)at->reference));
@@ -93,10 +96,10 @@ json_t *checkpoint_counters(const trainer *t)
 }
 
 /* checksums: NULL for a model alone. */
-static int write_counters(const trainer *t, const char *folder, const char *name, json_t *checksums, pt_error *e)
+static int write_counters(const trainer *trainer, const char *folder, const char *name, json_t *checksums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *all = checkpoint_counters(t);
+    json_t *all = checkpoint_counters(trainer);
     if (all && checksums)
         json_object_set(all, "sums", checksums);
     json_decref(checksums);
@@ -107,102 +110,103 @@ static int write_counters(const trainer *t, const char *folder, const char *name
     return failed;
 }
 
-static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
+static int write_trainer(trainer *trainer, state *state, const char *folder, pt_error *e)
 {
     uint64_t checksums[STATE_KINDS_MOST];
-    int failed = all_hear(t, s, ranks_lead(t) ? dir_make(folder, e) : 0, e);
-    for (int k = t->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
-        failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
+    int failed = all_hear(trainer, state, ranks_lead(trainer) ? dir_make(folder, e) : 0, e);
+    for (int k = trainer->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(state->in) && !failed; k++)
+        failed = state_export_kind(state, k, model_holds_frozen(trainer), folder, e);
     if (!failed)
-        failed = state_checksums(s, checksums, e);
+        failed = state_checksums(state, checksums, e);
     if (failed)
         return failed;
-    if (ranks_lead(t))
-        failed = write_counters(t, folder, "trainer.json", checksums_json(s->in, checksums), e);
-    return all_hear(t, s, failed, e);
+    if (ranks_lead(trainer))
+        failed = write_counters(trainer, folder, "trainer.json", checksums_json(state->in, checksums), e);
+    return all_hear(trainer, state, failed, e);
 }
 
 /* The model, and of a checkpoint what the trainer has beside it. *agreed: that it failed is known to all ranks. */
-static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *agreed, pt_error *e)
+static int write_files(trainer *trainer, const shared_stage *stage, bool whole, bool *agreed, pt_error *e)
 {
     char folder[FILE_PATH_BYTES];
-    state s;
-    state_open(&s, t->engine.x);
-    base_lend(&t->job.base, &s);
-    int failed = state_share(&s, stage->seen, e);
+    state state;
+    state_open(&state, trainer->engine.x);
+    base_lend(&trainer->job.base, &state);
+    int failed = state_share(&state, stage->seen, e);
     if (!failed)
-        failed = !whole && best_is_earlier(t) ? all_hear(t, &s, ranks_lead(t) ? best_copy(t, stage->path, e) : 0, e)
-                                              : write_model(t, &s, stage->path, e);
-    options_progress(&t->job.o, "saving", 1, 1 + whole);
+        failed = !whole && best_is_earlier(trainer)
+                     ? all_hear(trainer, &state, ranks_lead(trainer) ? best_copy(trainer, stage->path, e) : 0, e)
+                     : write_model(trainer, &state, stage->path, e);
+    options_progress(&trainer->job.o, "saving", 1, 1 + whole);
     if (!failed && whole)
         failed = path_join(folder, stage->path, "trainer", e);
     if (!failed && whole)
-        failed = write_trainer(t, &s, folder, e);
+        failed = write_trainer(trainer, &state, folder, e);
     else if (!failed)
-        failed = all_hear(t, &s, ranks_lead(t) ? write_counters(t, stage->path, FINISHED_FILE, NULL, e) : 0, e);
-    *agreed = s.agreed;
-    state_close(&s, NULL);
+        failed = all_hear(trainer, &state, ranks_lead(trainer) ? write_counters(trainer, stage->path, FINISHED_FILE, NULL, e) : 0, e);
+    *agreed = state.agreed;
+    state_close(&state, NULL);
     return failed;
 }
 
-static int sync_lines(const trainer *t, pt_error *e)
+static int sync_lines(const trainer *trainer, pt_error *e)
 {
-    const int failed = step_lines_sync(&t->metrics, e);
-    return failed ? failed : events_sync(&t->events, e);
+    const int failed = step_lines_sync(&trainer->metrics, e);
+    return failed ? failed : events_sync(&trainer->events, e);
 }
 
-static int commit_checkpoint(const trainer *t, dir_stage *stage, pt_error *e)
+static int commit_checkpoint(const trainer *trainer, dir_stage *stage, pt_error *e)
 {
-    const int failed = sync_lines(t, e);
+    const int failed = sync_lines(trainer, e);
     return failed ? failed : dir_stage_commit(stage, e);
 }
 
 /* All ranks together: what fails on one of them fails on all. */
-static int write_staged(trainer *t, const char *path, bool whole, shared_stage_commit commit, pt_error *e)
+static int write_staged(trainer *trainer, const char *path, bool whole, shared_stage_commit commit, pt_error *e)
 {
     shared_stage stage;
     bool agreed;
     pt_error why = {0};
-    options_progress(&t->job.o, "saving", 0, 1 + whole);
-    int failed = shared_stage_begin(&stage, t, path, &why);
+    options_progress(&trainer->job.o, "saving", 0, 1 + whole);
+    int failed = shared_stage_begin(&stage, trainer, path, &why);
     if (!failed) {
-        failed = write_files(t, &stage, whole, &agreed, &why);
-        failed = shared_stage_end(&stage, t, failed, agreed, commit, &why);
+        failed = write_files(trainer, &stage, whole, &agreed, &why);
+        failed = shared_stage_end(&stage, trainer, failed, agreed, commit, &why);
     }
-    options_progress(&t->job.o, "saving", 1 + whole, 1 + whole);
+    options_progress(&trainer->job.o, "saving", 1 + whole, 1 + whole);
     if (failed && e)
         *e = why;
     return failed;
 }
 
-static int write_checkpoint(trainer *t, pt_error *e)
+static int write_checkpoint(trainer *trainer, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = step_folder_path(t->out.path, t->at.step, path, e);
-    bool there = !failed && t->at.saved_step == t->at.step && path_exists(path); /* as rank 0 sees it */
+    int failed = step_folder_path(trainer->out.path, trainer->at.step, path, e);
+    bool there = !failed && trainer->at.saved_step == trainer->at.step && path_exists(path); /* as rank 0 sees it */
     if (!failed)
-        failed = ranks_share(t, &there, sizeof there, e);
-    return failed || there ? failed : write_staged(t, path, true, commit_checkpoint, e);
+        failed = ranks_share(trainer, &there, sizeof there, e);
+    return failed || there ? failed : write_staged(trainer, path, true, commit_checkpoint, e);
 }
 
-int checkpoint_write(trainer *t, pt_error *e)
+int checkpoint_write(trainer *trainer, pt_error *e)
 {
-    int failed = trainer_drain(t, e);
+    int failed = trainer_drain(trainer, e);
     if (!failed)
-        failed = write_checkpoint(t, e);
+        failed = write_checkpoint(trainer, e);
     if (!failed)
-        t->at.saved_step = t->at.step;
+        trainer->at.saved_step = trainer->at.step;
     return failed;
 }
 
-int checkpoint_save(trainer *t, pt_error *e)
+int checkpoint_save(trainer *trainer, pt_error *e)
 {
     pt_error why;
-    int failed = checkpoint_write(t, e);
+    int failed = checkpoint_write(trainer, e);
     /* the new checkpoint is complete: a failure here does not end the run */
-    const int64_t best = t->job.o.keep_best ? t->at.best_step : 0;
-    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, best, &why))
-        options_notice(&t->job.o, "an older checkpoint could not be removed: %.600s", why.text);
+    const int64_t best = trainer->job.o.keep_best ? trainer->at.best_step : 0;
+    if (!failed && ranks_lead(trainer) && checkpoints_prune(trainer->out.path, trainer->at.step, trainer->job.o.keep, best, &why))
+        options_notice(&trainer->job.o, "an older checkpoint could not be removed: %.600s", why.text);
     return failed;
 }
 
@@ -239,35 +243,35 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-static int commit_model(const trainer *t, dir_stage *stage, pt_error *e)
+static int commit_model(const trainer *trainer, dir_stage *stage, pt_error *e)
 {
-    const int failed = sync_lines(t, e);
-    return failed ? failed : move_files(stage->path, t->out.path, e);
+    const int failed = sync_lines(trainer, e);
+    return failed ? failed : move_files(stage->path, trainer->out.path, e);
 }
 
-int model_export(trainer *t, pt_error *e)
+int model_export(trainer *trainer, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = trainer_drain(t, e);
+    int failed = trainer_drain(trainer, e);
     if (!failed)
-        failed = path_join(path, t->out.path, "model", e);
+        failed = path_join(path, trainer->out.path, "model", e);
     if (!failed)
-        failed = best_check(t, e);
+        failed = best_check(trainer, e);
     if (!failed)
-        failed = write_staged(t, path, false, commit_model, e);
+        failed = write_staged(trainer, path, false, commit_model, e);
     if (!failed)
-        t->at.model_step = best_is_earlier(t) ? t->at.best_step : t->at.step;
+        trainer->at.model_step = best_is_earlier(trainer) ? trainer->at.best_step : trainer->at.step;
     return failed;
 }
 
 /* ---- resuming ---- */
 
 /* More steps lengthen the rest of the learning rate schedule, so the next rate differs from what it would have been. */
-static void tell_new_rate(const trainer *t, int64_t steps)
+static void tell_new_rate(const trainer *trainer, int64_t steps)
 {
-    const pt_train_options *o = &t->job.o;
-    const int64_t now = t->job.steps, next = t->at.step + 1, before = next <= steps ? next : t->at.step;
-    if (now == steps || o->lr_schedule == PT_LR_CONSTANT || !t->at.step || next > now || next <= lr_warmup_steps(o, now))
+    const pt_train_options *o = &trainer->job.o;
+    const int64_t now = trainer->job.steps, next = trainer->at.step + 1, before = next <= steps ? next : trainer->at.step;
+    if (now == steps || o->lr_schedule == PT_LR_CONSTANT || !trainer->at.step || next > now || next <= lr_warmup_steps(o, now))
         return;
     const double rate = lr_of_step(o, next, now), was = lr_of_step(o, before, steps);
     if (before == next)
@@ -291,13 +295,13 @@ static int take_lanes(job *j, const json_source *file, pt_error *e)
     return failed;
 }
 
-static int read_reference(trainer *t, const json_source *file, pt_error *e)
+static int read_reference(trainer *trainer, const json_source *file, pt_error *e)
 {
     const char *text = NULL;
     int n = 0, failed = json_get_string(file, "reference", JSON_OPTIONAL, &text, e);
     if (failed || !text)
         return failed;
-    const bool good = sscanf(text, "%16" SCNx64 "%n", &t->at.reference, &n) == 1 && n == 16 && !text[n];
+    const bool good = sscanf(text, "%16" SCNx64 "%n", &trainer->at.reference, &n) == 1 && n == 16 && !text[n];
     return good ? 0 : pt_fail(e, PT_FAILED, "%s: \"reference\" is no checksum: the file is damaged", file->where);
 }
 
@@ -321,10 +325,10 @@ static int check_types(const model *m, const optimizer *o, const char *name, con
 
 /* An optimizer may have had another rule for a parameter in the version that wrote the states. A file that cannot be read is reported when
  * it is loaded. */
-static int check_rules(const trainer *t, const char *path, pt_error *e)
+static int check_rules(const trainer *trainer, const char *path, pt_error *e)
 {
     const char *names[OPTIMIZER_STATES];
-    const optimizer *o = shape_optimizer(&t->job.shape);
+    const optimizer *o = shape_optimizer(&trainer->job.shape);
     int failed = 0;
     for (int n = optimizer_states(o, names); n-- > 0 && !failed;) {
         char name[64], file[FILE_PATH_BYTES];
@@ -332,133 +336,137 @@ static int check_rules(const trainer *t, const char *path, pt_error *e)
         snprintf(name, sizeof name, "trainer/%s.safetensors", names[n]);
         if (path_join(file, path, name, NULL) || !path_exists(file) || safetensors_open(file, &st, NULL))
             continue;
-        failed = check_types(t->job.model, o, names[n], st, e);
+        failed = check_types(trainer->job.model, o, names[n], st, e);
         safetensors_close(st);
     }
     return failed;
 }
 
-int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
+int checkpoint_read_counters(trainer *trainer, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     int failed = checkpoints_present(path, e);
     if (!failed)
         failed = path_join(file, path, "trainer/trainer.json", e);
     if (failed)
         return failed;
-    failed = json_source_open(&s, file, e);
+    failed = json_source_open(&src, file, e);
     if (failed) {
-        checkpoints_add_older(t->out.path, path, e);
+        checkpoints_add_older(trainer->out.path, path, e);
         return failed;
     }
     int64_t version, samples, steps;
-    failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    failed = json_get_int(&src, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
-        failed = take_lanes(&t->job, &s, e);
+        failed = take_lanes(&trainer->job, &src, e);
     if (!failed)
-        failed = settings_compare(&t->job, path, &s, e);
+        failed = settings_compare(&trainer->job, path, &src, e);
     if (!failed)
-        failed = check_rules(t, path, e);
+        failed = check_rules(trainer, path, e);
     const bool other_run = failed;
     if (!failed)
-        failed = read_reference(t, &s, e);
+        failed = read_reference(trainer, &src, e);
     if (!failed)
-        failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->job.model->stored_bf16, e);
+        failed = json_get_bool(&src, "frozen_bf16", JSON_OPTIONAL, &trainer->job.model->stored_bf16, e);
     if (!failed)
-        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->job.shape.batch, &t->at.step, e);
+        failed = json_get_int(&src, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / trainer->job.shape.batch, &trainer->at.step, e);
     if (!failed)
-        failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
+        failed = json_get_int(&src, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
-        failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->at.tokens, e);
-    t->at.learned = t->at.tokens; /* older checkpoints are from runs in which every token was learned */
+        failed = json_get_int(&src, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &trainer->at.tokens, e);
+    trainer->at.learned = trainer->at.tokens; /* older checkpoints are from runs in which every token was learned */
     if (!failed)
-        failed = json_get_int(&s, "learned_tokens", JSON_OPTIONAL, 0, t->at.tokens, &t->at.learned, e);
+        failed = json_get_int(&src, "learned_tokens", JSON_OPTIONAL, 0, trainer->at.tokens, &trainer->at.learned, e);
     if (!failed)
-        failed = json_get_int(&s, "samples", JSON_REQUIRED, t->at.step * t->job.shape.batch, t->at.step * t->job.shape.batch, &samples, e);
-    json_source_close(&s);
+        failed = json_get_int(&src, "samples", JSON_REQUIRED, trainer->at.step * trainer->job.shape.batch,
+                              trainer->at.step * trainer->job.shape.batch, &samples, e);
+    json_source_close(&src);
     if (failed && !other_run)
-        checkpoints_add_older(t->out.path, path, e);
-    if (!failed && t->at.step > t->job.steps)
-        failed = pt_fail(e, PT_FAILED, "%s is of step %lld, but the run ends at step %lld: raise `steps`", path, (long long)t->at.step,
-                         (long long)t->job.steps);
-    if (!failed && t->job.steps < steps && t->job.o.lr_schedule != PT_LR_CONSTANT)
+        checkpoints_add_older(trainer->out.path, path, e);
+    if (!failed && trainer->at.step > trainer->job.steps)
+        failed = pt_fail(e, PT_FAILED, "%s is of step %lld, but the run ends at step %lld: raise `steps`", path,
+                         (long long)trainer->at.step, (long long)trainer->job.steps);
+    if (!failed && trainer->job.steps < steps && trainer->job.o.lr_schedule != PT_LR_CONSTANT)
         failed = pt_fail(e, PT_FAILED,
                          "%s was written with `steps` %lld and this run has %lld: the learning rate depends on the number of steps, which "
                          "may only grow; give `steps` %lld or more",
-                         path, (long long)steps, (long long)t->job.steps, (long long)steps);
-    t->at.first_step = t->at.step;
+                         path, (long long)steps, (long long)trainer->job.steps, (long long)steps);
+    trainer->at.first_step = trainer->at.step;
     if (!failed)
-        tell_new_rate(t, steps);
+        tell_new_rate(trainer, steps);
     return failed;
 }
 
-int checkpoint_read_finished(trainer *t, pt_error *e)
+int checkpoint_read_finished(trainer *trainer, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     int64_t version, step;
     bool past = false; /* it ended before its steps were done */
-    int failed = path_join(file, t->out.path, FINISHED_FILE, e);
+    int failed = path_join(file, trainer->out.path, FINISHED_FILE, e);
     if (!failed)
-        failed = json_source_open(&s, file, e);
+        failed = json_source_open(&src, file, e);
     if (failed)
         return failed;
-    failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    failed = json_get_int(&src, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
-        failed = take_lanes(&t->job, &s, e);
+        failed = take_lanes(&trainer->job, &src, e);
     if (!failed)
-        failed = settings_compare(&t->job, file, &s, e);
+        failed = settings_compare(&trainer->job, file, &src, e);
     if (!failed)
-        failed = json_get_int(&s, "step", JSON_REQUIRED, 1, INT64_MAX / 2, &step, e);
+        failed = json_get_int(&src, "step", JSON_REQUIRED, 1, INT64_MAX / 2, &step, e);
     if (!failed)
-        failed = json_get_bool(&s, "patience", JSON_OPTIONAL, &past, e);
-    json_source_close(&s);
-    if (!failed && step != t->job.steps && !(past && t->job.o.patience))
+        failed = json_get_bool(&src, "patience", JSON_OPTIONAL, &past, e);
+    json_source_close(&src);
+    if (!failed && step != trainer->job.steps && !(past && trainer->job.o.patience))
         failed = pt_fail(e, PT_FAILED,
                          "%.400s holds the %s of step %lld but no checkpoint to resume from, and this run ends at step %lld: give `%s` "
-                         "%.400s and another `out`", t->out.path, t->job.model->adapters ? "adapter" : "model", (long long)step,
-                         (long long)t->job.steps, t->job.model->adapters ? "adapter" : "model", t->out.path);
+                         "%.400s and another `out`", trainer->out.path, trainer->job.model->adapters ? "adapter" : "model", (long long)step,
+                         (long long)trainer->job.steps, trainer->job.model->adapters ? "adapter" : "model", trainer->out.path);
     if (!failed)
-        t->at.step = t->at.first_step = step;
+        trainer->at.step = trainer->at.first_step = step;
     return failed;
 }
 
-void checkpoint_compare_arithmetic(const trainer *t, const char *path)
+void checkpoint_compare_arithmetic(const trainer *trainer, const char *path)
 {
     char file[FILE_PATH_BYTES];
-    json_source s;
+    json_source src;
     const char *before;
-    if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
+    if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&src, file, NULL))
         return;
-    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && !arithmetic_same(before, t->planning.device->info.arithmetic))
-        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: from here on the bits may differ "
-                                  "from those of one machine",
-                       before,
-                       t->planning.device->info.arithmetic);
-    json_source_close(&s);
+    if (!json_get_string(&src, "arithmetic", JSON_REQUIRED, &before, NULL) &&
+        !arithmetic_same(before, trainer->planning.device->info.arithmetic))
+        options_notice(&trainer->job.o,
+                       "the checkpoint was computed with %s and this run computes with %s: from here on the bits may differ "
+                       "from those of one machine",
+                       before, trainer->planning.device->info.arithmetic);
+    json_source_close(&src);
 }
 
 /* fp32 weights are the masters. */
-static const char *state_file(const trainer *t, const state *s, int kind, char name[64])
+static const char *state_file(const trainer *trainer, const state *state, int kind, char name[64])
 {
-    snprintf(name, 64, "trainer/%s.safetensors", state_name(s->in, kind));
-    return kind != STATE_MASTER || t->job.save_type != PT_F32 ? name : t->job.model->adapters ? ADAPTER_WEIGHTS : "model.safetensors";
+    snprintf(name, 64, "trainer/%s.safetensors", state_name(state->in, kind));
+    return kind != STATE_MASTER || trainer->job.save_type != PT_F32 ? name
+           : trainer->job.model->adapters                           ? ADAPTER_WEIGHTS
+                                                                    : "model.safetensors";
 }
 
 /* Frozen weights come from the model in the same folder. */
-static int load_master(state *s, const char *checkpoint, const safetensors *trained, pt_error *e)
+static int load_master(state *state, const char *checkpoint, const safetensors *trained, pt_error *e)
 {
     safetensors *all;
     int failed = safetensors_open(checkpoint, &all, e);
     if (failed)
         return failed;
-    failed = state_load_beside(s, trained, all, e);
+    failed = state_load_beside(state, trained, all, e);
     safetensors_close(all);
     return failed;
 }
 
-int checkpoint_compare_base(const trainer *t, const state *s, const char *checkpoint, pt_error *e)
+int checkpoint_compare_base(const trainer *trainer, const state *state, const char *checkpoint, pt_error *e)
 {
     char file[FILE_PATH_BYTES], text[20];
     const char *before;
@@ -468,64 +476,65 @@ int checkpoint_compare_base(const trainer *t, const state *s, const char *checkp
         failed = json_source_open(&all, file, e);
     if (failed)
         return failed;
-    snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)s->base_sum);
+    snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)state->base_sum);
     failed = json_get_string(&all, "base", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, text))
         failed =
             pt_fail(e, PT_FAILED, "the adapter in %.400s was trained with other weights than those of %.300s: give the `model` that the "
                                   "run began with",
-                    checkpoint, t->job.model_dir);
+                    checkpoint, trainer->job.model_dir);
     json_source_close(&all);
     return failed;
 }
 
 /* With adapters, the base must be the same as before. */
-static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+static int load_adapters(const trainer *trainer, state *state, const char *checkpoint, pt_error *e)
 {
-    const int failed = adapters_load(s, t->job.random_init ? NULL : t->job.model_dir, checkpoint, t->job.o.seed, e);
-    return failed ? failed : checkpoint_compare_base(t, s, checkpoint, e);
+    const int failed = adapters_load(state, trainer->job.random_init ? NULL : trainer->job.model_dir, checkpoint, trainer->job.o.seed, e);
+    return failed ? failed : checkpoint_compare_base(trainer, state, checkpoint, e);
 }
 
-static int load_kind(const trainer *t, state *s, int kind, const char *checkpoint, pt_error *e)
+static int load_kind(const trainer *trainer, state *state, int kind, const char *checkpoint, pt_error *e)
 {
-    if (kind == STATE_MASTER && t->job.model->adapters)
-        return load_adapters(t, s, checkpoint, e);
+    if (kind == STATE_MASTER && trainer->job.model->adapters)
+        return load_adapters(trainer, state, checkpoint, e);
     char path[FILE_PATH_BYTES], name[64];
     safetensors *st;
-    int failed = path_join(path, checkpoint, state_file(t, s, kind, name), e);
+    int failed = path_join(path, checkpoint, state_file(trainer, state, kind, name), e);
     if (!failed)
         failed = safetensors_open(path, &st, e);
     if (failed)
         return failed;
     if (kind != STATE_MASTER)
-        failed = state_load_kind(s, kind, st, e);
+        failed = state_load_kind(state, kind, st, e);
     else
-        failed = model_holds_frozen(t) ? load_master(s, checkpoint, st, e)
-               : t->job.base.in_few_bits && t->job.save_type != PT_F32 ? state_load_masters(s, st, e) : state_load(s, st, e);
+        failed = model_holds_frozen(trainer)                                         ? load_master(state, checkpoint, st, e)
+                 : trainer->job.base.in_few_bits && trainer->job.save_type != PT_F32 ? state_load_masters(state, st, e)
+                                                                                     : state_load(state, st, e);
     safetensors_close(st);
     return failed;
 }
 
 /* Otherwise a flipped bit on the disk, or the file of another step, would go unnoticed. */
-static int compare_checksums(const trainer *t, state *s, const char *checkpoint, const json_source *checksums, pt_error *e)
+static int compare_checksums(const trainer *trainer, state *state, const char *checkpoint, const json_source *checksums, pt_error *e)
 {
     uint64_t now[STATE_KINDS_MOST];
     const char *before;
     char text[20], name[64];
-    int failed = state_checksums(s, now, e);
-    for (int k = 0; k < state_kinds(s->in) && !failed; k++) {
-        failed = json_get_string(checksums, state_name(s->in, k), JSON_REQUIRED, &before, e);
+    int failed = state_checksums(state, now, e);
+    for (int k = 0; k < state_kinds(state->in) && !failed; k++) {
+        failed = json_get_string(checksums, state_name(state->in, k), JSON_REQUIRED, &before, e);
         snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)now[k]);
         if (!failed && strcmp(before, text))
             failed = pt_fail(e, PT_FAILED,
                              "%.400s/%s does not hold the values that were saved with trainer/trainer.json: one of the two files is "
                              "damaged or of another checkpoint; continue from another one with `resume_from` DIR",
-                             checkpoint, state_file(t, s, k, name));
+                             checkpoint, state_file(trainer, state, k, name));
     }
     return failed;
 }
 
-static int check_checksums(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+static int check_checksums(const trainer *trainer, state *state, const char *checkpoint, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
     json_source all, checksums;
@@ -536,93 +545,94 @@ static int check_checksums(const trainer *t, state *s, const char *checkpoint, p
         return failed;
     failed = json_get_object(&all, "sums", JSON_REQUIRED, &checksums, e);
     if (!failed)
-        failed = compare_checksums(t, s, checkpoint, &checksums, e);
+        failed = compare_checksums(trainer, state, checkpoint, &checksums, e);
     json_source_close(&all);
     return failed;
 }
 
-int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
+int checkpoint_load_state(trainer *trainer, const char *path, pt_error *e)
 {
     int failed = 0;
-    state s;
-    checkpoint_compare_arithmetic(t, path);
-    state_open(&s, t->engine.x);
-    base_lend(&t->job.base, &s);
-    for (int k = 0; k < state_kinds(s.in) && !failed; k++)
-        failed = load_kind(t, &s, k, path, e);
-    t->job.base_sum = s.base_sum;
+    state state;
+    checkpoint_compare_arithmetic(trainer, path);
+    state_open(&state, trainer->engine.x);
+    base_lend(&trainer->job.base, &state);
+    for (int k = 0; k < state_kinds(state.in) && !failed; k++)
+        failed = load_kind(trainer, &state, k, path, e);
+    trainer->job.base_sum = state.base_sum;
     if (!failed)
-        failed = base_compare(&t->job.base, &s, path, e);
-    base_take_sum(&t->job.base, &s);
+        failed = base_compare(&trainer->job.base, &state, path, e);
+    base_take_sum(&trainer->job.base, &state);
     if (!failed)
-        failed = ranks_compare_loaded(t, &s, path, e);
+        failed = ranks_compare_loaded(trainer, &state, path, e);
     if (!failed)
-        failed = check_checksums(t, &s, path, e);
-    int closed = state_close(&s, failed ? NULL : e);
+        failed = check_checksums(trainer, &state, path, e);
+    int closed = state_close(&state, failed ? NULL : e);
     if (failed)
-        checkpoints_add_older(t->out.path, path, e);
+        checkpoints_add_older(trainer->out.path, path, e);
     else if (!closed)
-        engine_loaded(&t->engine);
+        engine_loaded(&trainer->engine);
     return failed ? failed : closed;
 }
 
-bool checkpoint_rounds(const trainer *t) { return model_holds_frozen(t); }
+bool checkpoint_rounds(const trainer *trainer) { return model_holds_frozen(trainer); }
 
-int checkpoint_open_weights(const trainer *t, const char *path, struct safetensors **out, pt_error *e)
+int checkpoint_open_weights(const trainer *trainer, const char *path, struct safetensors **out, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
-    const bool in_model = t->job.save_type == PT_F32 || model_holds_frozen(t);
+    const bool in_model = trainer->job.save_type == PT_F32 || model_holds_frozen(trainer);
     const int failed = in_model ? 0 : path_join(file, path, "trainer/master.safetensors", e);
     return failed ? failed : safetensors_open(in_model ? path : file, out, e);
 }
 
 /* Of what every turn trains. Where the model's file rounds, the masters are in another. */
-static int load_always(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+static int load_always(const trainer *trainer, state *state, const char *checkpoint, pt_error *e)
 {
     int failed = 0;
-    for (int k = model_holds_frozen(t) ? STATE_MASTER : STATE_MASTER + 1; k < state_kinds(s->in) && !failed; k++) {
+    for (int k = model_holds_frozen(trainer) ? STATE_MASTER : STATE_MASTER + 1; k < state_kinds(state->in) && !failed; k++) {
         char path[FILE_PATH_BYTES], name[64];
         safetensors *st;
-        if (!state_has_always(s, k))
+        if (!state_has_always(state, k))
             continue;
-        snprintf(name, sizeof name, "trainer/%s.safetensors", state_name(s->in, k));
+        snprintf(name, sizeof name, "trainer/%s.safetensors", state_name(state->in, k));
         failed = path_join(path, checkpoint, name, e);
         if (!failed)
             failed = safetensors_open(path, &st, e);
         if (failed)
             return failed;
-        failed = state_load_always(s, k, st, e);
+        failed = state_load_always(state, k, st, e);
         safetensors_close(st);
     }
     return failed;
 }
 
-int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
+int checkpoint_load_weights(trainer *trainer, const char *path, pt_error *e)
 {
     safetensors *st;
-    state s;
-    int failed = checkpoint_open_weights(t, path, &st, e);
+    state state;
+    int failed = checkpoint_open_weights(trainer, path, &st, e);
     if (failed)
         return failed;
-    state_open(&s, t->engine.x);
-    failed = state_load(&s, st, e);
-    if (!failed && t->job.o.train_also)
-        failed = load_always(t, &s, path, e);
+    state_open(&state, trainer->engine.x);
+    failed = state_load(&state, st, e);
+    if (!failed && trainer->job.o.train_also)
+        failed = load_always(trainer, &state, path, e);
     if (!failed)
-        failed = ranks_compare_loaded(t, &s, path, e);
-    const int closed = state_close(&s, failed ? NULL : e);
+        failed = ranks_compare_loaded(trainer, &state, path, e);
+    const int closed = state_close(&state, failed ? NULL : e);
     safetensors_close(st);
     if (!failed && !closed)
-        engine_loaded(&t->engine);
+        engine_loaded(&trainer->engine);
     return failed ? failed : closed;
 }
 
 /* ---- disk space ---- */
 
-room_need checkpoint_room(const trainer *t)
+room_need checkpoint_room(const trainer *trainer)
 {
-    const job *j = &t->job;
-    const int64_t every = j->o.save_every, due = (every ? j->steps / every - t->at.step / every : 0) + best_due(t) +
-                        block_turns_due(t);
-    return room_find(&(room_input){&j->o, j->model, j->save_type, j->layout.source, due, checkpoints_count(t->out.path, t->at.step)});
+    const job *j = &trainer->job;
+    const int64_t every = j->o.save_every, due = (every ? j->steps / every - trainer->at.step / every : 0) + best_due(trainer) +
+                        block_turns_due(trainer);
+    return room_find(
+        &(room_input){&j->o, j->model, j->save_type, j->layout.source, due, checkpoints_count(trainer->out.path, trainer->at.step)});
 }

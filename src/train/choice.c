@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t choice_bytes(const planning *p, const param *q)
+uint64_t choice_bytes(const planning *planning, const param *q)
 {
-    const update_rule *r = shape_optimizer(p->shape)->rule_of(q);
+    const update_rule *r = shape_optimizer(planning->shape)->rule_of(q);
     const uint64_t n = (uint64_t)(q->rows * q->cols);
-    const pt_dtype type = param_type(q, p->shape->type);
+    const pt_dtype type = param_type(q, planning->shape->type);
     uint64_t bytes = n * dtype_bytes(type);
-    if (type == PT_BF16 && p->model->stored_bf16)
+    if (type == PT_BF16 && planning->model->stored_bf16)
         bytes += 2 * n; /* low halves */
     for (int k = 0; k < rule_slabs(r); k++)
         bytes += (uint64_t)slab_of_param(&r->slabs[k], q) * dtype_bytes(r->slabs[k].type);
@@ -204,9 +204,9 @@ static int choose_all(chooser *x, choice *c, pt_error *e)
     return yes;
 }
 
-int choice_make(planning *p, model *m, choice *c, pt_error *e)
+int choice_make(planning *planning, model *m, choice *c, pt_error *e)
 {
-    chooser x = {.planning = p, .model = m, .c = c, .order = calloc((size_t)m->params_n, sizeof *x.order),
+    chooser x = {.planning = planning, .model = m, .c = c, .order = calloc((size_t)m->params_n, sizeof *x.order),
                  .set = calloc((size_t)m->params_n, sizeof *x.set)};
     depth *of = calloc((size_t)m->blocks_n, sizeof *of);
     int failed = x.order && x.set && of ? rank_all(&x, e) : pt_fail(e, PT_FAILED, "out of memory");

@@ -20,8 +20,8 @@ typedef struct choice {
 } choice;
 
 /* Bytes of states and of the gradient that exist for a parameter only if it is trained. */
-uint64_t choice_bytes(const planning *p, const param *q);
+uint64_t choice_bytes(const planning *planning, const param *q);
 /* p: after planning_prepare, with budgets of the run. m: its model, whose trainable flags are those of the choice afterwards. */
-int choice_make(planning *p, model *m, choice *c, pt_error *e);
+int choice_make(planning *planning, model *m, choice *c, pt_error *e);
 
 #endif

@@ -18,28 +18,28 @@ void commit_file_find(const char *out, char path[FILE_PATH_BYTES])
 {
     char file[FILE_PATH_BYTES];
     const char *name;
-    json_source s;
+    json_source src;
     path[0] = 0;
-    if (path_join(file, out, STATES_FILE, NULL) || !path_exists(file) || json_source_open(&s, file, NULL))
+    if (path_join(file, out, STATES_FILE, NULL) || !path_exists(file) || json_source_open(&src, file, NULL))
         return;
-    const bool named = !json_get_string(&s, "file", JSON_REQUIRED, &name, NULL);
+    const bool named = !json_get_string(&src, "file", JSON_REQUIRED, &name, NULL);
     if (named && name[0] == '/')
         snprintf(path, FILE_PATH_BYTES, "%s", name);
     else if (named && path_join(path, out, name, NULL))
         path[0] = 0;
-    json_source_close(&s);
+    json_source_close(&src);
 }
 
-int commit_file_record(const trainer *t, const char *path, pt_error *e)
+int commit_file_record(const trainer *trainer, const char *path, pt_error *e)
 {
     char folder[FILE_PATH_BYTES], file[FILE_PATH_BYTES], whole[FILE_PATH_BYTES];
-    const size_t n = strlen(t->out.path);
-    const bool below = !strncmp(path, t->out.path, n) && path[n] == '/';
+    const size_t n = strlen(trainer->out.path);
+    const bool below = !strncmp(path, trainer->out.path, n) && path[n] == '/';
     if (!below && path[0] != '/' && !realpath(path, whole))
         return pt_fail_errno(e, PT_FAILED, "%.400s: this path cannot be found", path);
-    int failed = path_join(folder, t->out.path, COMMITS_FOLDER, e);
+    int failed = path_join(folder, trainer->out.path, COMMITS_FOLDER, e);
     if (!failed)
-        failed = path_join(file, t->out.path, STATES_FILE, e);
+        failed = path_join(file, trainer->out.path, STATES_FILE, e);
     if (!failed)
         failed = dir_make(folder, e);
     if (failed)
@@ -59,41 +59,41 @@ uint64_t commits_found_bytes(const char *out)
 }
 
 /* The names of a run's files begin alike, because runs may share the folder. */
-static void make_prefix(const trainer *t, char prefix[32])
+static void make_prefix(const trainer *trainer, char prefix[32])
 {
     char whole[PATH_MAX];
-    const char *out = realpath(t->out.path, whole) ? whole : t->out.path;
+    const char *out = realpath(trainer->out.path, whole) ? whole : trainer->out.path;
     snprintf(prefix, 32, "states-" "%016" PRIx64 "-", sum_bytes(0, 0, out, strlen(out)));
 }
 
-int commit_file_path(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
+int commit_file_path(const trainer *trainer, char path[FILE_PATH_BYTES], pt_error *e)
 {
     char prefix[32], name[64];
-    make_prefix(t, prefix);
-    snprintf(name, sizeof name, "%s" "%016" PRIx64, prefix, slots_layout(&t->planning.result.best.packing));
-    return path_join(path, t->planning.disk_path, name, e);
+    make_prefix(trainer, prefix);
+    snprintf(name, sizeof name, "%s" "%016" PRIx64, prefix, slots_layout(&trainer->planning.result.best.packing));
+    return path_join(path, trainer->planning.disk_path, name, e);
 }
 
-void commit_file_remove_others(const trainer *t, const char *keep, const char *keep_too)
+void commit_file_remove_others(const trainer *trainer, const char *keep, const char *keep_too)
 {
     char prefix[32], path[FILE_PATH_BYTES];
-    DIR *d = opendir(t->planning.disk_path);
-    make_prefix(t, prefix);
+    DIR *d = opendir(trainer->planning.disk_path);
+    make_prefix(trainer, prefix);
     for (struct dirent *x; d && (x = readdir(d));)
-        if (!strncmp(x->d_name, prefix, strlen(prefix)) && !path_join(path, t->planning.disk_path, x->d_name, NULL) &&
+        if (!strncmp(x->d_name, prefix, strlen(prefix)) && !path_join(path, trainer->planning.disk_path, x->d_name, NULL) &&
             strcmp(path, keep) && strcmp(path, keep_too))
             unlink(path);
     if (d)
         closedir(d);
 }
 
-void commit_file_remove(const trainer *t, const char *file)
+void commit_file_remove(const trainer *trainer, const char *file)
 {
     char folder[FILE_PATH_BYTES];
     if (file[0])
         unlink(file);
-    commit_file_remove_others(t, "", "");
-    if (!path_join(folder, t->out.path, COMMITS_FOLDER, NULL))
+    commit_file_remove_others(trainer, "", "");
+    if (!path_join(folder, trainer->out.path, COMMITS_FOLDER, NULL))
         tree_discard(folder, NULL);
 }
 

@@ -71,28 +71,28 @@ int commits_find_too(output *out, pt_error *e)
     return failed;
 }
 
-static int sum_of_ranks(const trainer *t, uint64_t *sum, pt_error *e)
+static int sum_of_ranks(const trainer *trainer, uint64_t *sum, pt_error *e)
 {
     uint64_t all[COMM_RANKS_MOST] = {*sum};
-    int failed = t->comm ? comm_all_gather(t->comm, sum, sizeof *sum, all, e) : 0;
+    int failed = trainer->comm ? comm_all_gather(trainer->comm, sum, sizeof *sum, all, e) : 0;
     *sum = all[0];
-    for (int r = 1; t->comm && r < t->comm->ranks; r++)
+    for (int r = 1; trainer->comm && r < trainer->comm->ranks; r++)
         *sum += all[r];
     return failed;
 }
 
 /* Are the frozen weights those of the run that committed? */
-static int compare_frozen(const trainer *t, state *s, pt_error *e)
+static int compare_frozen(const trainer *trainer, state *state, pt_error *e)
 {
     char file[FILE_PATH_BYTES], now[20];
     const char *before;
     json_source all;
     uint64_t sum;
-    int failed = state_frozen_sum(s, &sum, e);
+    int failed = state_frozen_sum(state, &sum, e);
     if (!failed)
-        failed = sum_of_ranks(t, &sum, e);
+        failed = sum_of_ranks(trainer, &sum, e);
     if (!failed)
-        failed = path_join(file, t->out.from, "trainer/trainer.json", e);
+        failed = path_join(file, trainer->out.from, "trainer/trainer.json", e);
     if (!failed)
         failed = json_source_open(&all, file, e);
     if (failed)
@@ -101,52 +101,53 @@ static int compare_frozen(const trainer *t, state *s, pt_error *e)
     failed = json_get_string(&all, "frozen", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, now))
         failed = pt_fail(e, PT_FAILED, "the weights of %.300s that are not trained have changed since step %lld of this run: give the "
-                                       "`model` that the run began with", t->job.model_dir, (long long)t->at.step);
+                                       "`model` that the run began with", trainer->job.model_dir, (long long)trainer->at.step);
     json_source_close(&all);
     return failed;
 }
 
-int commits_load(trainer *t, pt_error *e)
+int commits_load(trainer *trainer, pt_error *e)
 {
-    state s;
-    checkpoint_compare_arithmetic(t, t->out.from);
-    state_open(&s, t->engine.x);
-    base_lend(&t->job.base, &s);
-    s.base_sum = t->job.base_sum;
-    s.origin_sum = t->job.base.sum;
-    int failed = state_load_slots(&s, t->out.committed, e);
-    if (!failed && t->job.model->adapters)
-        failed = checkpoint_compare_base(t, &s, t->out.from, e);
+    state state;
+    checkpoint_compare_arithmetic(trainer, trainer->out.from);
+    state_open(&state, trainer->engine.x);
+    base_lend(&trainer->job.base, &state);
+    state.base_sum = trainer->job.base_sum;
+    state.origin_sum = trainer->job.base.sum;
+    int failed = state_load_slots(&state, trainer->out.committed, e);
+    if (!failed && trainer->job.model->adapters)
+        failed = checkpoint_compare_base(trainer, &state, trainer->out.from, e);
     if (!failed)
-        failed = base_compare(&t->job.base, &s, t->out.from, e);
-    if (!failed && !model_trains_all(t->job.model) && !t->job.model->adapters)
-        failed = compare_frozen(t, &s, e);
-    const int closed = state_close(&s, failed ? NULL : e);
+        failed = base_compare(&trainer->job.base, &state, trainer->out.from, e);
+    if (!failed && !model_trains_all(trainer->job.model) && !trainer->job.model->adapters)
+        failed = compare_frozen(trainer, &state, e);
+    const int closed = state_close(&state, failed ? NULL : e);
     if (!failed && !closed)
-        engine_loaded(&t->engine);
+        engine_loaded(&trainer->engine);
     return failed ? failed : closed;
 }
 
 /* ---- opening ---- */
 
 /* Why states cannot have two slots here, apart from room; NULL: they can. */
-static const char *find_obstacle(const trainer *t, uint64_t on_disk)
+static const char *find_obstacle(const trainer *trainer, uint64_t on_disk)
 {
-    if (t->comm)
+    if (trainer->comm)
         return "several ranks share the states";
-    if (block_turns_groups(&t->job.o, t->job.model) > 1)
+    if (block_turns_groups(&trainer->job.o, trainer->job.model) > 1)
         return "layers are trained by turns";
     return on_disk ? NULL : "the plan keeps no states on the disk";
 }
 
 /* The bytes that are free for the slots, beside the disk tier's other contents and what the run saves. */
-static int find_room(const trainer *t, uint64_t on_disk, uint64_t *room, pt_error *e)
+static int find_room(const trainer *trainer, uint64_t on_disk, uint64_t *room, pt_error *e)
 {
-    const planning *p = &t->planning;
-    const uint64_t asked = t->job.o.disk_memory, all = p->result.best.bytes[TIER_DISK], rest = all > on_disk ? all - on_disk : 0;
-    uint64_t have, kept = rest + p->disk_reserve + MACHINE_DISK_MARGIN;
-    int failed = disk_room_bytes(p->disk_path, &have, e);
-    have += commits_found_bytes(t->out.path);
+    const planning *planning = &trainer->planning;
+    const uint64_t asked = trainer->job.o.disk_memory, all = planning->result.best.bytes[TIER_DISK],
+                   rest = all > on_disk ? all - on_disk : 0;
+    uint64_t have, kept = rest + planning->disk_reserve + MACHINE_DISK_MARGIN;
+    int failed = disk_room_bytes(planning->disk_path, &have, e);
+    have += commits_found_bytes(trainer->out.path);
     if (!failed && asked != PT_AUTO && asked < have) {
         have = asked;
         kept = rest;
@@ -156,19 +157,19 @@ static int find_room(const trainer *t, uint64_t on_disk, uint64_t *room, pt_erro
 }
 
 /* Adopts the file of the commit that the run continues from, or creates one. */
-static int open_file(trainer *t, const schedule_input *in, pt_error *e)
+static int open_file(trainer *trainer, const schedule_input *in, pt_error *e)
 {
-    commits *c = &t->commits;
+    commits *c = &trainer->commits;
     char path[FILE_PATH_BYTES], found[FILE_PATH_BYTES];
-    const slots_view *v = t->out.committed;
-    commit_file_find(t->out.path, found);
-    const bool same = v && slots_view_layout(v) == slots_layout(in->packing) && disk_is_same(found, t->planning.disk_path);
-    int failed = commit_file_path(t, path, e);
+    const slots_view *v = trainer->out.committed;
+    commit_file_find(trainer->out.path, found);
+    const bool same = v && slots_view_layout(v) == slots_layout(in->packing) && disk_is_same(found, trainer->planning.disk_path);
+    int failed = commit_file_path(trainer, path, e);
     if (!failed)
-        failed = dir_make(t->planning.disk_path, e);
+        failed = dir_make(trainer->planning.disk_path, e);
     if (failed)
         return failed;
-    commit_file_remove_others(t, found, path);
+    commit_file_remove_others(trainer, found, path);
     c->created = !same;
     snprintf(c->old, sizeof c->old, "%s", found[0] && !same && strcmp(found, path) ? found : "");
     if (c->old[0] && !v) {
@@ -178,72 +179,76 @@ static int open_file(trainer *t, const schedule_input *in, pt_error *e)
     return slots_open(same ? found : path, in, same ? v : NULL, NULL, &c->slots, e);
 }
 
-static int refuse_room(const trainer *t, uint64_t need, uint64_t room, pt_error *e)
+static int refuse_room(const trainer *trainer, uint64_t need, uint64_t room, pt_error *e)
 {
     char a[32], b[32];
     size_format(a, need);
     size_format(b, room);
-    if (t->job.o.disk_slots == 2)
+    if (trainer->job.o.disk_slots == 2)
         return pt_fail(e, PT_DOES_NOT_FIT,
                        "%.400s: two slots of each state take %s, but only %s are free for them: make room, give another `disk_path`, or "
-                       "`disk_slots` 1", t->planning.disk_path, a, b);
-    options_notice(&t->job.o, "%.400s: two slots of each state would take %s, and %s are free for them: steps are not committed; only "
-                              "`save_every` writes what a run can be resumed from", t->planning.disk_path, a, b);
+                       "`disk_slots` 1", trainer->planning.disk_path, a, b);
+    options_notice(&trainer->job.o,
+                   "%.400s: two slots of each state would take %s, and %s are free for them: steps are not committed; only "
+                   "`save_every` writes what a run can be resumed from",
+                   trainer->planning.disk_path, a, b);
     return 0;
 }
 
-static void tell(const trainer *t, uint64_t bytes)
+static void tell(const trainer *trainer, uint64_t bytes)
 {
     char size[32], often[64];
-    snprintf(often, sizeof often, t->commits.every == 1 ? "every step" : "every %lld steps", (long long)t->commits.every);
-    options_notice(&t->job.o, "states on the disk have two slots, %s in %.400s: they are committed %s, and `resume` continues from there",
-                   size_format(size, bytes), t->planning.disk_path, often);
+    snprintf(often, sizeof often, trainer->commits.every == 1 ? "every step" : "every %lld steps", (long long)trainer->commits.every);
+    options_notice(&trainer->job.o,
+                   "states on the disk have two slots, %s in %.400s: they are committed %s, and `resume` continues from there",
+                   size_format(size, bytes), trainer->planning.disk_path, often);
 }
 
-int commits_open(trainer *t, pt_error *e)
+int commits_open(trainer *trainer, pt_error *e)
 {
-    commits *c = &t->commits;
-    const schedule_input in = trainer_schedules(t);
+    commits *c = &trainer->commits;
+    const schedule_input in = trainer_schedules(trainer);
     const uint64_t need = slots_bytes(in.packing);
     uint64_t on_disk, elsewhere, room;
     c->step = -1;
-    if (t->job.o.disk_slots == 1)
+    if (trainer->job.o.disk_slots == 1)
         return 0;
     slots_count(&in, &on_disk, &elsewhere);
-    const char *obstacle = find_obstacle(t, on_disk);
+    const char *obstacle = find_obstacle(trainer, on_disk);
     if (obstacle) {
-        if (t->job.o.disk_slots == 2)
-            options_notice(&t->job.o, "`disk_slots` 2 has no effect: %s", obstacle);
+        if (trainer->job.o.disk_slots == 2)
+            options_notice(&trainer->job.o, "`disk_slots` 2 has no effect: %s", obstacle);
         return 0;
     }
-    int failed = find_room(t, on_disk, &room, e);
-    if (failed || room < need || (!t->job.o.disk_slots && disk_is_memory(t->planning.disk_path)))
-        return failed || room >= need ? failed : refuse_room(t, need, room, e);
+    int failed = find_room(trainer, on_disk, &room, e);
+    if (failed || room < need || (!trainer->job.o.disk_slots && disk_is_memory(trainer->planning.disk_path)))
+        return failed || room >= need ? failed : refuse_room(trainer, need, room, e);
     c->every = (int64_t)((20 * elsewhere + on_disk - 1) / on_disk);
     c->every = c->every > 1 ? c->every : 1;
-    failed = open_file(t, &in, e);
-    if (!failed && t->at.step == t->at.first_step)
-        tell(t, need);
+    failed = open_file(trainer, &in, e);
+    if (!failed && trainer->at.step == trainer->at.first_step)
+        tell(trainer, need);
     return failed;
 }
 
 /* ---- committing ---- */
 
-static int commit(trainer *t, pt_error *e)
+static int commit(trainer *trainer, pt_error *e)
 {
-    commits *c = &t->commits;
-    json_t *all = checkpoint_counters(t);
-    if (all && !model_trains_all(t->job.model))
+    commits *c = &trainer->commits;
+    json_t *all = checkpoint_counters(trainer);
+    if (all && !model_trains_all(trainer->job.model))
         json_object_set_new(all, "frozen", json_sprintf(SUM_FORMAT, c->frozen));
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
-    int failed = text ? commit_states(t->engine.x, c->slots, t->at.step, text, strlen(text), e) : pt_fail(e, PT_FAILED, "out of memory");
+    int failed =
+        text ? commit_states(trainer->engine.x, c->slots, trainer->at.step, text, strlen(text), e) : pt_fail(e, PT_FAILED, "out of memory");
     free(text);
     json_decref(all);
     if (failed)
         return failed;
-    c->step = t->at.step;
+    c->step = trainer->at.step;
     if (c->created && c->old[0])
-        failed = commit_file_record(t, slots_path(c->slots), e);
+        failed = commit_file_record(trainer, slots_path(c->slots), e);
     c->created = c->created && failed;
     if (!failed && c->old[0]) {
         unlink(c->old);
@@ -252,90 +257,90 @@ static int commit(trainer *t, pt_error *e)
     return failed;
 }
 
-static int sum_frozen(trainer *t, pt_error *e)
+static int sum_frozen(trainer *trainer, pt_error *e)
 {
-    state s;
-    state_open(&s, t->engine.x);
-    int failed = state_frozen_sum(&s, &t->commits.frozen, e), closed = state_close(&s, failed ? NULL : e);
+    state state;
+    state_open(&state, trainer->engine.x);
+    int failed = state_frozen_sum(&state, &trainer->commits.frozen, e), closed = state_close(&state, failed ? NULL : e);
     return failed ? failed : closed;
 }
 
 /* Of a run that has one slot from here on: the commit that it continues from goes when a checkpoint replaces it, another one now. */
-static void end_commits(trainer *t, const slots_view *from)
+static void end_commits(trainer *trainer, const slots_view *from)
 {
-    commits *c = &t->commits;
-    commit_file_find(t->out.path, c->old);
-    c->step = t->at.step;
-    if (from || !c->old[0] || !ranks_lead(t))
+    commits *c = &trainer->commits;
+    commit_file_find(trainer->out.path, c->old);
+    c->step = trainer->at.step;
+    if (from || !c->old[0] || !ranks_lead(trainer))
         return;
-    commit_file_remove(t, c->old);
+    commit_file_remove(trainer, c->old);
     c->old[0] = 0;
 }
 
-int commits_begin(trainer *t, pt_error *e)
+int commits_begin(trainer *trainer, pt_error *e)
 {
-    commits *c = &t->commits;
-    const bool continues = t->out.committed;
+    commits *c = &trainer->commits;
+    const bool continues = trainer->out.committed;
     if (!c->slots)
-        end_commits(t, t->out.committed);
+        end_commits(trainer, trainer->out.committed);
     else
-        c->step = continues && !c->created ? t->at.step : -1;
-    slots_view_close(t->out.committed);
-    t->out.committed = NULL;
+        c->step = continues && !c->created ? trainer->at.step : -1;
+    slots_view_close(trainer->out.committed);
+    trainer->out.committed = NULL;
     if (!c->slots)
         return 0;
-    int failed = model_trains_all(t->job.model) ? 0 : sum_frozen(t, e);
+    int failed = model_trains_all(trainer->job.model) ? 0 : sum_frozen(trainer, e);
     if (!failed && c->created && !c->old[0])
-        failed = commit_file_record(t, slots_path(c->slots), e);
-    return failed || c->step >= 0 || !t->at.step ? failed : commit(t, e);
+        failed = commit_file_record(trainer, slots_path(c->slots), e);
+    return failed || c->step >= 0 || !trainer->at.step ? failed : commit(trainer, e);
 }
 
-int commits_step(trainer *t, pt_error *e)
+int commits_step(trainer *trainer, pt_error *e)
 {
-    const commits *c = &t->commits;
-    const bool due = c->slots && t->at.step > c->step && (c->step < 0 || t->at.step - c->step >= c->every);
-    return due ? commit(t, e) : 0;
+    const commits *c = &trainer->commits;
+    const bool due = c->slots && trainer->at.step > c->step && (c->step < 0 || trainer->at.step - c->step >= c->every);
+    return due ? commit(trainer, e) : 0;
 }
 
 /* ---- closing ---- */
 
-void commits_leave(trainer *t)
+void commits_leave(trainer *trainer)
 {
-    commits *c = &t->commits;
+    commits *c = &trainer->commits;
     if (!c->slots)
         return;
     unlink(slots_path(c->slots));
     slots_close(c->slots);
     c->slots = NULL;
-    t->planning.disk_own = 0;
+    trainer->planning.disk_own = 0;
 }
 
-bool commits_add_advice(const trainer *t, pt_error *e)
+bool commits_add_advice(const trainer *trainer, pt_error *e)
 {
-    const commits *c = &t->commits;
-    if (!e || !c->slots || c->step <= checkpoints_newest(t->out.path, t->at.step))
+    const commits *c = &trainer->commits;
+    if (!e || !c->slots || c->step <= checkpoints_newest(trainer->out.path, trainer->at.step))
         return false;
     const size_t n = strlen(e->text);
     snprintf(e->text + n, sizeof e->text - n, "; step %lld is committed: continue from it with `resume`", (long long)c->step);
     return true;
 }
 
-void commits_close(trainer *t, bool undo)
+void commits_close(trainer *trainer, bool undo)
 {
-    commits *c = &t->commits;
+    commits *c = &trainer->commits;
     char path[FILE_PATH_BYTES];
-    const bool replaced = !undo && (t->at.model_step || t->at.saved_step >= c->step);
+    const bool replaced = !undo && (trainer->at.model_step || trainer->at.saved_step >= c->step);
     snprintf(path, sizeof path, "%s", c->slots ? slots_path(c->slots) : "");
     slots_close(c->slots);
     c->slots = NULL;
-    slots_view_close(t->out.committed);
-    t->out.committed = NULL;
-    if (!ranks_lead(t))
+    slots_view_close(trainer->out.committed);
+    trainer->out.committed = NULL;
+    if (!ranks_lead(trainer))
         return;
     if (replaced && c->old[0])
         unlink(c->old);
     if (replaced && (path[0] || c->old[0]))
-        commit_file_remove(t, path);
+        commit_file_remove(trainer, path);
     else if (path[0] && c->step < 0) /* nothing can be continued from it */
         unlink(path);
 }

@@ -12,14 +12,14 @@ static const char *const file_names[COMPANIONS] = {
 enum { TOKENIZER = 0, GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
 /* As model_open_changed changed what it read. */
-static int change(companions *c, const char *where, const model_config *m, pt_error *e)
+static int change(companions *companions, const char *where, const model_config *m, pt_error *e)
 {
-    json_t *text = m->multimodal ? json_object_get(c->config, "text_config") : NULL;
+    json_t *text = m->multimodal ? json_object_get(companions->config, "text_config") : NULL;
     if (m->stored_vocab)
-        model_set_vocab(text ? text : c->config, m);
-    if (m->stored_vocab && text && json_object_get(c->config, "vocab_size"))
-        model_set_vocab(c->config, m);
-    return m->rope_scaling[0] ? model_scale_rope(text ? text : c->config, where, m->rope_scaling, e) : 0;
+        model_set_vocab(text ? text : companions->config, m);
+    if (m->stored_vocab && text && json_object_get(companions->config, "vocab_size"))
+        model_set_vocab(companions->config, m);
+    return m->rope_scaling[0] ? model_scale_rope(text ? text : companions->config, where, m->rope_scaling, e) : 0;
 }
 
 int companions_read(companions *c, const char *model_dir, const model *m, pt_error *e)
@@ -41,31 +41,31 @@ int companions_read(companions *c, const char *model_dir, const model *m, pt_err
     return failed;
 }
 
-int companions_take_template(companions *c, const char *path, pt_error *e)
+int companions_take_template(companions *companions, const char *path, pt_error *e)
 {
     char *data = NULL;
     size_t n;
     int failed = file_read_all(path, BYTES_MOST, &data, &n, e);
     if (failed)
         return failed;
-    free(c->files[CHAT_TEMPLATE].data);
-    c->files[CHAT_TEMPLATE].data = data;
-    c->files[CHAT_TEMPLATE].n = n;
+    free(companions->files[CHAT_TEMPLATE].data);
+    companions->files[CHAT_TEMPLATE].data = data;
+    companions->files[CHAT_TEMPLATE].n = n;
     return 0;
 }
 
-void companions_take_labels(companions *c, const model *m, const char *const *names, int64_t padding)
+void companions_take_labels(companions *companions, const model *m, const char *const *names, int64_t padding)
 {
-    model_set_labels(c->config, &m->config, names);
-    if (padding >= 0 && !json_is_integer(json_object_get(c->config, "pad_token_id")))
-        json_object_set_new(c->config, "pad_token_id", json_integer((json_int_t)padding));
+    model_set_labels(companions->config, &m->config, names);
+    if (padding >= 0 && !json_is_integer(json_object_get(companions->config, "pad_token_id")))
+        json_object_set_new(companions->config, "pad_token_id", json_integer((json_int_t)padding));
 }
 
-int companions_write_labels(const companions *c, const char *folder, pt_error *e)
+int companions_write_labels(const companions *companions, const char *folder, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *all = json_pack("{s:O, s:O}", "id2label", json_object_get(c->config, "id2label"), "label2id",
-                            json_object_get(c->config, "label2id"));
+    json_t *all = json_pack("{s:O, s:O}", "id2label", json_object_get(companions->config, "id2label"), "label2id",
+                            json_object_get(companions->config, "label2id"));
     int failed = all ? path_join(path, folder, LABELS_FILE, e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -73,14 +73,14 @@ int companions_write_labels(const companions *c, const char *folder, pt_error *e
     return failed;
 }
 
-void companions_take_tokenizer(companions *c, char *json, size_t n)
+void companions_take_tokenizer(companions *companions, char *json, size_t n)
 {
-    free(c->files[TOKENIZER].data);
-    c->files[TOKENIZER].data = json;
-    c->files[TOKENIZER].n = n;
+    free(companions->files[TOKENIZER].data);
+    companions->files[TOKENIZER].data = json;
+    companions->files[TOKENIZER].n = n;
 }
 
-int companions_take_tokenizer_of(companions *c, const char *folder, pt_error *e)
+int companions_take_tokenizer_of(companions *companions, const char *folder, pt_error *e)
 {
     char path[FILE_PATH_BYTES], *json;
     size_t n;
@@ -89,14 +89,14 @@ int companions_take_tokenizer_of(companions *c, const char *folder, pt_error *e)
         return failed;
     failed = file_read_all(path, BYTES_MOST, &json, &n, e);
     if (!failed)
-        companions_take_tokenizer(c, json, n);
+        companions_take_tokenizer(companions, json, n);
     return failed;
 }
 
-const char *companions_tokenizer(const companions *c, size_t *n)
+const char *companions_tokenizer(const companions *companions, size_t *n)
 {
-    *n = c->files[TOKENIZER].n;
-    return c->files[TOKENIZER].data;
+    *n = companions->files[TOKENIZER].n;
+    return companions->files[TOKENIZER].data;
 }
 
 /* ---- the ends of a text ---- */
@@ -129,64 +129,64 @@ static json_t *generation_of(const json_t *config)
     return out;
 }
 
-static json_t *ends_of(const companions *c, const json_t *generation, int64_t usual)
+static json_t *ends_of(const companions *companions, const json_t *generation, int64_t usual)
 {
     json_t *ends = json_array();
     collect_ends(ends, json_object_get(generation, "eos_token_id"));
     if (!json_array_size(ends))
-        collect_ends(ends, json_object_get(c->config, "eos_token_id"));
+        collect_ends(ends, json_object_get(companions->config, "eos_token_id"));
     if (!json_array_size(ends) && usual >= 0)
         json_array_append_new(ends, json_integer((json_int_t)usual));
     return ends;
 }
 
-static int open_generation(const companions *c, json_t **out, pt_error *e)
+static int open_generation(const companions *companions, json_t **out, pt_error *e)
 {
-    const char *text = c->files[GENERATION_CONFIG].data;
+    const char *text = companions->files[GENERATION_CONFIG].data;
     if (!text) {
-        *out = generation_of(c->config);
+        *out = generation_of(companions->config);
         return 0;
     }
-    int failed = json_text_load(c->generation, text, c->files[GENERATION_CONFIG].n, 0, out, e);
+    int failed = json_text_load(companions->generation, text, companions->files[GENERATION_CONFIG].n, 0, out, e);
     if (!failed && !json_is_object(*out)) {
-        failed = pt_fail(e, PT_FAILED, "%.400s: it is %s, but an object is needed", c->generation, json_type_name(*out));
+        failed = pt_fail(e, PT_FAILED, "%.400s: it is %s, but an object is needed", companions->generation, json_type_name(*out));
         json_decref(*out);
     }
     return failed;
 }
 
 /* 15 digits show a number as it was written: 0.7 stays 0.7. */
-static int set_generation(companions *c, const json_t *generation, pt_error *e)
+static int set_generation(companions *companions, const json_t *generation, pt_error *e)
 {
     char *text = json_dumps(generation, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     if (!text)
         return pt_fail(e, PT_FAILED, "out of memory");
-    free(c->files[GENERATION_CONFIG].data);
-    c->files[GENERATION_CONFIG].data = text;
-    c->files[GENERATION_CONFIG].n = strlen(text);
+    free(companions->files[GENERATION_CONFIG].data);
+    companions->files[GENERATION_CONFIG].data = text;
+    companions->files[GENERATION_CONFIG].n = strlen(text);
     return 0;
 }
 
-int companions_add_end(companions *c, int64_t id, int64_t usual, bool *added, pt_error *e)
+int companions_add_end(companions *companions, int64_t id, int64_t usual, bool *added, pt_error *e)
 {
     json_t *generation;
     *added = false;
-    int failed = open_generation(c, &generation, e);
+    int failed = open_generation(companions, &generation, e);
     if (failed)
         return failed;
-    json_t *ends = ends_of(c, generation, usual);
+    json_t *ends = ends_of(companions, generation, usual);
     if (!names(ends, id)) {
         *added = true;
         json_array_append_new(ends, json_integer((json_int_t)id));
         json_object_set(generation, "eos_token_id", ends);
-        failed = set_generation(c, generation, e);
+        failed = set_generation(companions, generation, e);
     }
     json_decref(ends);
     json_decref(generation);
     return failed;
 }
 
-int companions_add_ends_of(companions *c, const char *folder, int64_t usual, bool *added, pt_error *e)
+int companions_add_ends_of(companions *companions, const char *folder, int64_t usual, bool *added, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     json_source file;
@@ -201,7 +201,7 @@ int companions_add_ends_of(companions *c, const char *folder, int64_t usual, boo
     collect_ends(ends, json_object_get(file.object, "eos_token_id"));
     for (size_t i = 0; i < json_array_size(ends) && !failed; i++) {
         bool one;
-        failed = companions_add_end(c, json_integer_value(json_array_get(ends, i)), usual, &one, e);
+        failed = companions_add_end(companions, json_integer_value(json_array_get(ends, i)), usual, &one, e);
         *added = *added || one;
     }
     json_decref(ends);
@@ -211,11 +211,11 @@ int companions_add_ends_of(companions *c, const char *folder, int64_t usual, boo
 
 /* ---- writing ---- */
 
-static int write_config(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
+static int write_config(const companions *companions, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
 {
     static const char *const types[] = {[PT_F32] = "float32", [PT_BF16] = "bfloat16", [PT_F16] = "float16"};
     char path[FILE_PATH_BYTES];
-    json_t *config = json_copy(c->config);
+    json_t *config = json_copy(companions->config);
     if (!config)
         return pt_fail(e, PT_FAILED, "out of memory");
     json_object_set_new(config, json_object_get(config, "dtype") ? "dtype" : "torch_dtype", json_string(types[saved]));
@@ -229,24 +229,24 @@ static int write_config(const companions *c, const char *folder, pt_dtype saved,
     return failed;
 }
 
-int companions_write_files(const companions *c, const char *folder, pt_error *e)
+int companions_write_files(const companions *companions, const char *folder, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     int failed = 0;
     for (int i = 0; i < COMPANIONS && !failed; i++) {
-        if (!c->files[i].data)
+        if (!companions->files[i].data)
             continue;
         failed = path_join(path, folder, file_names[i], e);
         if (!failed)
-            failed = file_write_atomic(path, c->files[i].data, c->files[i].n, e);
+            failed = file_write_atomic(path, companions->files[i].data, companions->files[i].n, e);
     }
     return failed;
 }
 
-int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
+int companions_write(const companions *companions, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
 {
-    int failed = write_config(c, folder, saved, model_type, e);
-    return failed ? failed : companions_write_files(c, folder, e);
+    int failed = write_config(companions, folder, saved, model_type, e);
+    return failed ? failed : companions_write_files(companions, folder, e);
 }
 
 void companions_free(companions *c)

@@ -45,18 +45,18 @@ static pt_train_options still_options(const pt_train_options *o, int64_t steps, 
     return r;
 }
 
-static int run_steps(trainer *t, int64_t steps, pt_error *e)
+static int run_steps(trainer *trainer, int64_t steps, pt_error *e)
 {
-    const pt_train_options *o = &t->job.o;
-    pt_step s;
+    const pt_train_options *o = &trainer->job.o;
+    pt_step step;
     int failed = 0;
     for (int64_t i = 0; i < steps && !failed; i++) {
         options_progress(o, "measuring contributions", (uint64_t)i, (uint64_t)steps);
         if (o->stop && o->stop(o->arg))
             return pt_fail(e, PT_FAILED, "the measuring of contributions was stopped");
-        failed = pt_trainer_step(t, &s, e) < 0 ? PT_FAILED : 0;
+        failed = pt_trainer_step(trainer, &step, e) < 0 ? PT_FAILED : 0;
     }
-    return failed ? failed : trainer_drain(t, e);
+    return failed ? failed : trainer_drain(trainer, e);
 }
 
 /* ---- from moments to contributions ---- */
@@ -77,31 +77,31 @@ static double contribution_of(const weighting *w, double first, double second)
     return v > 0 ? (m * m - w->squares * v) / (1 - w->squares) / (sqrt(v) + w->eps) : 0;
 }
 
-static int find_kind(const state *s, const char *name)
+static int find_kind(const state *state, const char *name)
 {
-    for (int k = 1; k < state_kinds(s->in); k++)
-        if (!strcmp(state_name(s->in, k), name))
+    for (int k = 1; k < state_kinds(state->in); k++)
+        if (!strcmp(state_name(state->in, k), name))
             return k;
     return -1;
 }
 
 enum { AT_ONCE = 1 << 16 };
 
-static int read_moments(state *s, const weighting *w, double *out, pt_error *e)
+static int read_moments(state *state, const weighting *w, double *out, pt_error *e)
 {
-    const model *m = s->in->model;
-    const int first = find_kind(s, adamw_rule.slabs[0].name), second = find_kind(s, adamw_rule.slabs[1].name);
+    const model *m = state->in->model;
+    const int first = find_kind(state, adamw_rule.slabs[0].name), second = find_kind(state, adamw_rule.slabs[1].name);
     float *a = malloc(2 * AT_ONCE * sizeof *a), *b = a ? a + AT_ONCE : NULL;
     int failed = a ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int i = 0; i < m->params_n && !failed; i++) {
         const bool trained = m->params[i].trainable && m->params[i].kind->use != USE_CONSTANT;
-        const int64_t n = trained ? state_entries(s->in, first, i) : 0;
+        const int64_t n = trained ? state_entries(state->in, first, i) : 0;
         out[i] = 0;
         for (int64_t at = 0; at < n && !failed; at += AT_ONCE) {
             const int64_t some = n - at < AT_ONCE ? n - at : AT_ONCE;
-            failed = state_read(s, first, i, at, some, a, e);
+            failed = state_read(state, first, i, at, some, a, e);
             if (!failed)
-                failed = state_read(s, second, i, at, some, b, e);
+                failed = state_read(state, second, i, at, some, b, e);
             for (int64_t k = 0; k < some && !failed; k++)
                 out[i] += contribution_of(w, (double)a[k], (double)b[k]);
         }
@@ -110,12 +110,12 @@ static int read_moments(state *s, const weighting *w, double *out, pt_error *e)
     return failed;
 }
 
-static int read_contributions(trainer *t, int64_t steps, double *out, pt_error *e)
+static int read_contributions(trainer *trainer, int64_t steps, double *out, pt_error *e)
 {
-    const weighting w = weighting_of(steps, t->job.o.eps);
-    state s;
-    state_open(&s, t->engine.x);
-    const int failed = read_moments(&s, &w, out, e), closed = state_close(&s, failed ? NULL : e);
+    const weighting w = weighting_of(steps, trainer->job.o.eps);
+    state state;
+    state_open(&state, trainer->engine.x);
+    const int failed = read_moments(&state, &w, out, e), closed = state_close(&state, failed ? NULL : e);
     return failed ? failed : closed;
 }
 

@@ -13,7 +13,7 @@ int engine_open(engine *g, const executor_options *o, pt_error *e)
 
 void engine_loaded(engine *g) { g->state = ENGINE_CURRENT; }
 
-int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *c, pt_error *e)
+int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *costs, pt_error *e)
 {
     if (g->state == ENGINE_TORN)
         return pt_fail(e, PT_FAILED, "an earlier step failed half-way, so that the model in memory is neither that before the step nor "
@@ -21,7 +21,7 @@ int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *c, 
     int failed = executor_run(g->x, kind, loss_scale, &g->update, e);
     g->state = failed ? ENGINE_TORN : kind == SCHEDULE_DRAIN ? ENGINE_CURRENT : ENGINE_STEPPED;
     if (!failed)
-        measured_run(&g->measured, executor_input_of(g->x), c, g->x, kind);
+        measured_run(&g->measured, executor_input_of(g->x), costs, g->x, kind);
     return failed;
 }
 

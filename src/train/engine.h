@@ -45,7 +45,7 @@ typedef struct engine {
 int engine_open(engine *g, const executor_options *o, pt_error *e);
 void engine_loaded(engine *g);
 /* Any kind except evaluation. In WAITING a drain or the step that updates first, in CURRENT the step without updates. */
-int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *c, pt_error *e);
+int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *costs, pt_error *e);
 /* Accepts a step with finite losses and gradient. u: its update, which waits; NULL: it has already run. */
 void engine_accept(engine *g, const update_params *u);
 /* Rejects a step that is not finite. Returns true if the weights before it are intact. */

@@ -119,59 +119,59 @@ static void put_finite(message *summary, const char *tag, double value)
         put_value(summary, tag, value);
 }
 
-static void put_evaluation(message *summary, const pt_step *s)
+static void put_evaluation(message *summary, const pt_step *step)
 {
-    put_value(summary, "eval/loss", s->eval_loss);
-    put_finite(summary, "eval/accuracy", s->eval_accuracy);
-    if (!s->pairs)
+    put_value(summary, "eval/loss", step->eval_loss);
+    put_finite(summary, "eval/accuracy", step->eval_accuracy);
+    if (!step->pairs)
         return;
-    put_finite(summary, "eval/reward_chosen", s->eval_reward_chosen);
-    put_finite(summary, "eval/reward_rejected", s->eval_reward_rejected);
-    put_finite(summary, "eval/reward_margin", s->eval_reward_margin);
-    put_finite(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
-    put_finite(summary, "eval/kl", s->eval_kl);
+    put_finite(summary, "eval/reward_chosen", step->eval_reward_chosen);
+    put_finite(summary, "eval/reward_rejected", step->eval_reward_rejected);
+    put_finite(summary, "eval/reward_margin", step->eval_reward_margin);
+    put_finite(summary, "eval/reward_accuracy", step->eval_reward_accuracy);
+    put_finite(summary, "eval/kl", step->eval_kl);
 }
 
-int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
+int events_write(const events *v, const pt_step *step, const pt_memory *memory, int memory_n, pt_error *e)
 {
     message summary = {.n = 0};
     if (v->fd < 0)
         return 0;
-    put_value(&summary, "train/loss", s->loss);
-    put_value(&summary, "train/grad_norm", s->grad_norm);
-    put_value(&summary, "train/learning_rate", s->lr);
-    put_value(&summary, "train/tokens", (double)s->tokens);
-    put_value(&summary, "train/learned_tokens", (double)s->learned_tokens);
-    put_value(&summary, "speed/tokens_per_s", s->tokens_per_s);
-    put_value(&summary, "speed/step_s", s->step_s);
+    put_value(&summary, "train/loss", step->loss);
+    put_value(&summary, "train/grad_norm", step->grad_norm);
+    put_value(&summary, "train/learning_rate", step->lr);
+    put_value(&summary, "train/tokens", (double)step->tokens);
+    put_value(&summary, "train/learned_tokens", (double)step->learned_tokens);
+    put_value(&summary, "speed/tokens_per_s", step->tokens_per_s);
+    put_value(&summary, "speed/step_s", step->step_s);
     for (int i = 0; i < memory_n; i++) {
         char tag[48];
         snprintf(tag, sizeof tag, "memory/%.16s_peak_bytes", memory[i].tier);
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
-    put_finite(&summary, "train/accuracy", s->accuracy);
-    if (s->pairs) {
-        put_finite(&summary, "train/reward_chosen", s->reward_chosen);
-        put_finite(&summary, "train/reward_rejected", s->reward_rejected);
-        put_finite(&summary, "train/reward_margin", s->reward_margin);
-        put_finite(&summary, "train/reward_accuracy", s->reward_accuracy);
-        put_finite(&summary, "train/kl", s->kl);
+    put_finite(&summary, "train/accuracy", step->accuracy);
+    if (step->pairs) {
+        put_finite(&summary, "train/reward_chosen", step->reward_chosen);
+        put_finite(&summary, "train/reward_rejected", step->reward_rejected);
+        put_finite(&summary, "train/reward_margin", step->reward_margin);
+        put_finite(&summary, "train/reward_accuracy", step->reward_accuracy);
+        put_finite(&summary, "train/kl", step->kl);
     }
-    put_finite(&summary, "train/expert_load_max", s->expert_load_max);
-    put_finite(&summary, "train/experts_idle", s->experts_idle);
-    put_finite(&summary, "train/aux_loss", s->aux_loss);
-    if (s->evaluated)
-        put_evaluation(&summary, s);
-    return write_summary(v, s->step, &summary, e);
+    put_finite(&summary, "train/expert_load_max", step->expert_load_max);
+    put_finite(&summary, "train/experts_idle", step->experts_idle);
+    put_finite(&summary, "train/aux_loss", step->aux_loss);
+    if (step->evaluated)
+        put_evaluation(&summary, step);
+    return write_summary(v, step->step, &summary, e);
 }
 
-int events_write_evaluation(const events *v, const pt_step *s, pt_error *e)
+int events_write_evaluation(const events *v, const pt_step *step, pt_error *e)
 {
     message summary = {.n = 0};
     if (v->fd < 0)
         return 0;
-    put_evaluation(&summary, s);
-    return write_summary(v, s->step, &summary, e);
+    put_evaluation(&summary, step);
+    return write_summary(v, step->step, &summary, e);
 }
 
 /* ---- reading back ---- */

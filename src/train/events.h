@@ -23,8 +23,8 @@ typedef struct events {
 
 /* In the folder `out`. An existing file is cut back to `step`, even if nothing is to be written. */
 int events_open(events *v, const char *out, int64_t step, bool write, pt_error *e);
-int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e);
-int events_write_evaluation(const events *v, const pt_step *s, pt_error *e); /* only the evaluation */
+int events_write(const events *v, const pt_step *step, const pt_memory *memory, int memory_n, pt_error *e);
+int events_write_evaluation(const events *v, const pt_step *step, pt_error *e); /* only the evaluation */
 int events_sync(const events *v, pt_error *e);
 void events_close(events *v);
 

@@ -35,13 +35,13 @@ static uint64_t mark_of(const char *folder)
 typedef struct view { uint64_t machine, mark; char host[64]; } view;
 
 /* The first rank of each machine that does not see rank 0's checkpoint. had: the ranks to which it was copied. */
-static int find_needy(const trainer *t, bool had[COMM_RANKS_MOST], int needy[COMM_RANKS_MOST], int *n, pt_error *e)
+static int find_needy(const trainer *trainer, bool had[COMM_RANKS_MOST], int needy[COMM_RANKS_MOST], int *n, pt_error *e)
 {
-    view own = {.machine = t->comm->machine, .mark = mark_of(t->out.from)}, all[COMM_RANKS_MOST];
+    view own = {.machine = trainer->comm->machine, .mark = mark_of(trainer->out.from)}, all[COMM_RANKS_MOST];
     (void)!gethostname(own.host, sizeof own.host - 1);
-    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    int failed = comm_all_gather(trainer->comm, &own, sizeof own, all, e);
     *n = 0;
-    for (int r = 1; r < t->comm->ranks && !failed && all[0].mark; r++) {
+    for (int r = 1; r < trainer->comm->ranks && !failed && all[0].mark; r++) {
         bool first = all[r].mark != all[0].mark;
         for (int i = 0; i < *n; i++)
             first = first && all[needy[i]].machine != all[r].machine;
@@ -49,9 +49,9 @@ static int find_needy(const trainer *t, bool had[COMM_RANKS_MOST], int needy[COM
             continue;
         if (had[r])
             return pt_fail(e, PT_FAILED, "rank %d on %s does not see %.600s, which was copied there: another process may have removed it",
-                           r, all[r].host, t->out.from);
+                           r, all[r].host, trainer->out.from);
         had[needy[(*n)++] = r] = true;
-        options_notice(&t->job.o, "rank %d on %s does not see %.600s: it is copied there", r, all[r].host, t->out.from);
+        options_notice(&trainer->job.o, "rank %d on %s does not see %.600s: it is copied there", r, all[r].host, trainer->out.from);
     }
     return failed;
 }
@@ -94,17 +94,17 @@ static int list_folder(listing *l, const char *folder, const char *below, pt_err
     return failed;
 }
 
-static int share_listing(const trainer *t, listing *l, pt_error *e)
+static int share_listing(const trainer *trainer, listing *l, pt_error *e)
 {
-    int failed = ranks_lead(t) ? list_folder(l, t->out.from, "", e) : 0;
-    if (!failed && ranks_lead(t))
-        failed = list_folder(l, t->out.from, "trainer", e);
+    int failed = ranks_lead(trainer) ? list_folder(l, trainer->out.from, "", e) : 0;
+    if (!failed && ranks_lead(trainer))
+        failed = list_folder(l, trainer->out.from, "trainer", e);
     if (!failed)
-        failed = ranks_share(t, &l->n, sizeof l->n, e);
+        failed = ranks_share(trainer, &l->n, sizeof l->n, e);
     if (!failed && (l->n < 0 || l->n > FILES_MOST))
         failed = pt_fail(e, PT_FAILED, "rank 0 lists %d files of a checkpoint", l->n);
     if (!failed)
-        failed = ranks_share(t, l->of, (size_t)l->n * sizeof *l->of, e);
+        failed = ranks_share(trainer, l->of, (size_t)l->n * sizeof *l->of, e);
     for (int i = 0; i < l->n && !failed; i++)
         if (!fetch_name_is_safe(l->of[i].name))
             failed = pt_fail(e, PT_FAILED, "rank 0 lists a file of a checkpoint that would lie elsewhere");
@@ -114,52 +114,52 @@ static int share_listing(const trainer *t, listing *l, pt_error *e)
 /* ---- copying ---- */
 
 /* fd: the file that this rank sends or writes; else -1. */
-static int copy_piece(const trainer *t, const int *needy, int n, int fd, const char *path, uint64_t at, size_t bytes, char *piece,
+static int copy_piece(const trainer *trainer, const int *needy, int n, int fd, const char *path, uint64_t at, size_t bytes, char *piece,
                       pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];
-    int k = 0, failed = ranks_lead(t) ? fd_pread_all(fd, piece, bytes, at, path, e) : 0;
+    int k = 0, failed = ranks_lead(trainer) ? fd_pread_all(fd, piece, bytes, at, path, e) : 0;
     for (int i = 0; i < n; i++)
-        if (ranks_lead(t))
+        if (ranks_lead(trainer))
             moves[k++] = comm_send(needy[i], piece, bytes);
-        else if (needy[i] == t->comm->rank)
+        else if (needy[i] == trainer->comm->rank)
             moves[k++] = comm_receive(0, piece, bytes);
     if (!failed)
-        failed = comm_exchange(t->comm, moves, k, e);
-    return failed || ranks_lead(t) ? failed : fd_pwrite_all(fd, piece, bytes, at, path, e);
+        failed = comm_exchange(trainer->comm, moves, k, e);
+    return failed || ranks_lead(trainer) ? failed : fd_pwrite_all(fd, piece, bytes, at, path, e);
 }
 
-static int copy_file(const trainer *t, const int *needy, int n, const char *folder, const entry *x, char *piece, pt_error *e)
+static int copy_file(const trainer *trainer, const int *needy, int n, const char *folder, const entry *x, char *piece, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, folder, x->name, e);
-    const int fd = failed ? -1 : open(path, ranks_lead(t) ? O_RDONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = failed ? -1 : open(path, ranks_lead(trainer) ? O_RDONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (!failed && fd < 0)
         failed = pt_fail_errno(e, PT_FAILED, "%.600s cannot be opened", path);
     for (uint64_t at = 0; at < x->bytes && !failed; at += PIECE_BYTES) {
         const size_t bytes = x->bytes - at < PIECE_BYTES ? (size_t)(x->bytes - at) : PIECE_BYTES;
-        failed = copy_piece(t, needy, n, fd, path, at, bytes, piece, e);
+        failed = copy_piece(trainer, needy, n, fd, path, at, bytes, piece, e);
     }
-    if (fd >= 0 && close(fd) && !failed && !ranks_lead(t))
+    if (fd >= 0 && close(fd) && !failed && !ranks_lead(trainer))
         failed = pt_fail_errno(e, PT_FAILED, "%.600s cannot be written", path);
     return failed;
 }
 
-static int copy_files(const trainer *t, const int *needy, int n, const listing *l, pt_error *e)
+static int copy_files(const trainer *trainer, const int *needy, int n, const listing *l, pt_error *e)
 {
     char trainer_folder[FILE_PATH_BYTES], *piece = malloc(PIECE_BYTES);
     dir_stage stage;
     int failed = piece ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    const bool writes = !ranks_lead(t);
+    const bool writes = !ranks_lead(trainer);
     if (!failed && writes)
-        failed = dir_stage_begin(&stage, t->out.from, e);
+        failed = dir_stage_begin(&stage, trainer->out.from, e);
     const bool begun = !failed && writes;
     if (begun)
         failed = path_join(trainer_folder, stage.path, "trainer", e);
     if (begun && !failed)
         failed = dir_make(trainer_folder, e);
     for (int i = 0; i < l->n && !failed; i++)
-        failed = copy_file(t, needy, n, writes ? stage.path : t->out.from, &l->of[i], piece, e);
+        failed = copy_file(trainer, needy, n, writes ? stage.path : trainer->out.from, &l->of[i], piece, e);
     if (begun && !failed)
         failed = dir_stage_commit(&stage, e);
     else if (begun)
@@ -168,31 +168,31 @@ static int copy_files(const trainer *t, const int *needy, int n, const listing *
     return failed;
 }
 
-static int copy_to(const trainer *t, const int *needy, int n, pt_error *e)
+static int copy_to(const trainer *trainer, const int *needy, int n, pt_error *e)
 {
     listing l = {calloc(FILES_MOST + 1, sizeof *l.of), 0};
-    int failed = l.of ? share_listing(t, &l, e) : pt_fail(e, PT_FAILED, "out of memory");
-    bool copies = ranks_lead(t);
+    int failed = l.of ? share_listing(trainer, &l, e) : pt_fail(e, PT_FAILED, "out of memory");
+    bool copies = ranks_lead(trainer);
     for (int i = 0; i < n; i++)
-        copies = copies || needy[i] == t->comm->rank;
+        copies = copies || needy[i] == trainer->comm->rank;
     if (!failed && copies)
-        failed = copy_files(t, needy, n, &l, e);
+        failed = copy_files(trainer, needy, n, &l, e);
     free(l.of);
-    return failed ? failed : ranks_wait(t, e);
+    return failed ? failed : ranks_wait(trainer, e);
 }
 
 /* Ranks of one machine may still have different folders, so all look again after each copy. */
-int fetch_checkpoint(trainer *t, pt_error *e)
+int fetch_checkpoint(trainer *trainer, pt_error *e)
 {
     bool had[COMM_RANKS_MOST] = {false};
     int needy[COMM_RANKS_MOST], n = 0;
-    if (!t->comm || !t->out.from[0])
+    if (!trainer->comm || !trainer->out.from[0])
         return 0;
-    int failed = find_needy(t, had, needy, &n, e);
+    int failed = find_needy(trainer, had, needy, &n, e);
     while (!failed && n) {
-        failed = copy_to(t, needy, n, e);
+        failed = copy_to(trainer, needy, n, e);
         if (!failed)
-            failed = find_needy(t, had, needy, &n, e);
+            failed = find_needy(trainer, had, needy, &n, e);
     }
     return failed;
 }

@@ -7,7 +7,7 @@
 /* All ranks call it when they know which checkpoint is used. In each folder without that checkpoint, or with another of that name, a rank
  * writes what rank 0 sends, piece by piece; it appears complete or not at all. Machines are served at once, the folders of one machine
  * one after another. */
-int fetch_checkpoint(trainer *t, pt_error *e);
+int fetch_checkpoint(trainer *trainer, pt_error *e);
 /* May a received file name be used? Only if it stays inside the checkpoint's folder. */
 bool fetch_name_is_safe(const char *name);
 

@@ -99,9 +99,9 @@ static int choose_tokenizer(job *j, pt_error *e)
 }
 
 /* The tables of a large vocabulary take 30 MB, which a run's budget should have: all text is made tokens before the first step. */
-static void close_tokenizer(tokenizer *t)
+static void close_tokenizer(tokenizer *tok)
 {
-    tokenizer_close(t);
+    tokenizer_close(tok);
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
@@ -127,20 +127,20 @@ static int find_labels(job *j, pt_error *e)
 static int take_labels(job *j, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    tokenizer *t;
+    tokenizer *tok;
     size_t n;
     const char *json = companions_tokenizer(&j->companions, &n);
     int failed = path_join(path, j->model_dir, "tokenizer.json", e);
     if (!failed && !json)
         failed = pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", path);
     if (!failed)
-        failed = tokenizer_open_text(j->model_dir, path, json, n, &t, e);
+        failed = tokenizer_open_text(j->model_dir, path, json, n, &tok, e);
     if (failed)
         return failed;
-    failed = tokenizer_padding(t, j->model_dir, &j->padding, e);
+    failed = tokenizer_padding(tok, j->model_dir, &j->padding, e);
     if (!failed)
         companions_take_labels(&j->companions, j->model, (const char *const *)j->labels.name, j->padding);
-    close_tokenizer(t);
+    close_tokenizer(tok);
     return failed;
 }
 
@@ -200,11 +200,11 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_pr
 
 /* Gives the notices about a dataset. For evaluation data, only those that training data did not give, because both may be in the same
  * files. */
-static void tell_data(const job *j, const dataset *d, bool evaluation)
+static void tell_data(const job *j, const dataset *data, bool evaluation)
 {
-    if (dataset_summary(d) && !evaluation)
-        options_notice(&j->o, "%s", dataset_summary(d));
-    dataset_tell(d, evaluation ? j->data : NULL, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
+    if (dataset_summary(data) && !evaluation)
+        options_notice(&j->o, "%s", dataset_summary(data));
+    dataset_tell(data, evaluation ? j->data : NULL, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
 }
 
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
@@ -224,10 +224,10 @@ static int open_dataset(const job *j, dataset_options d, bool evaluation, datase
 
 /* Other programs end a text where generation_config.json says, so it names the token that ends what is trained on: the template's after a
  * reply, or the tokenizer's end of text. */
-static int name_end(job *j, const char *template, const tokenizer *t, pt_error *e)
+static int name_end(job *j, const char *template, const tokenizer *tok, pt_error *e)
 {
     const bool chats = dataset_chats(j->data);
-    const int64_t end = chats ? chat_turn_end_of(j->model_dir, template, t, EXAMPLES_TODAY) : tokenizer_eos(t);
+    const int64_t end = chats ? chat_turn_end_of(j->model_dir, template, tok, EXAMPLES_TODAY) : tokenizer_eos(tok);
     const int64_t usual = j->model->config.eos;
     const char *text;
     size_t n;
@@ -235,7 +235,7 @@ static int name_end(job *j, const char *template, const tokenizer *t, pt_error *
     int failed = j->o.adapter ? companions_add_ends_of(&j->companions, j->o.adapter, usual, &continued, e) : 0;
     if (!failed && end >= 0 && end < j->model->config.vocab)
         failed = companions_add_end(&j->companions, end, usual, &added, e);
-    if (added && !tokenizer_id_bytes(t, (uint32_t)end, false, false, &text, &n, NULL))
+    if (added && !tokenizer_id_bytes(tok, (uint32_t)end, false, false, &text, &n, NULL))
         options_notice(&j->o, "%s end with %.*s (token %lld), which the model's folder does not name as an end: \"eos_token_id\" of the "
                               "saved generation_config.json has it, so that other programs stop there, too",
                        chats ? "replies" : "texts", n < 60 ? (int)n : 60, text, (long long)end);

@@ -15,22 +15,22 @@ bool measured_wants(const measured *m)
     return m->steps > 0 && (timed < FIRST_TIMED || m->steps % TIMED_EVERY == 0);
 }
 
-void measured_run(measured *m, const schedule_input *in, const costs *c, const executor *x, schedule_kind kind)
+void measured_run(measured *m, const schedule_input *in, const costs *costs, const executor *exec, schedule_kind kind)
 {
-    const task_time *times = executor_times(x, kind);
-    const schedule *s = executor_schedule(x, kind);
+    const task_time *times = executor_times(exec, kind);
+    const schedule *sched = executor_schedule(exec, kind);
     if (!times || !m->steps)
         return;
-    work_times_add(&m->work[kind], in, s, c, times);
+    work_times_add(&m->work[kind], in, sched, costs, times);
     run_ring *r = &m->runs[kind];
     double *busy = r->busy_ns[r->n % MEASURED_RUNS], *phases = r->phase_ns[r->n % MEASURED_RUNS];
     memset(busy, 0, sizeof r->busy_ns[0]);
     memset(phases, 0, sizeof r->phase_ns[0]);
     r->n++;
-    for (int i = 0; i < s->tasks_n; i++) {
+    for (int i = 0; i < sched->tasks_n; i++) {
         double ns = (double)(times[i].end_ns - times[i].start_ns);
-        int phase = task_phase(&s->tasks[i]);
-        busy[s->tasks[i].queue] += ns;
+        int phase = task_phase(&sched->tasks[i]);
+        busy[sched->tasks[i].queue] += ns;
         if (phase >= 0)
             phases[phase] += ns;
     }

@@ -31,7 +31,7 @@ typedef struct measured {
 bool measured_wants(const measured *m);
 /* After a run of the executor: adds the times of its tasks, if they were taken. Those of the first step, with its page faults, are not
  * added. */
-void measured_run(measured *m, const schedule_input *in, const costs *c, const executor *x, schedule_kind kind);
+void measured_run(measured *m, const schedule_input *in, const costs *costs, const executor *exec, schedule_kind kind);
 void measured_step(measured *m, double step_s, bool steady);
 /* Forgets the times of tasks, to start anew with the next step. */
 void measured_again(measured *m);

@@ -20,10 +20,10 @@
 /* ---- available memory ---- */
 
 /* A machine file without a disk does not limit its size. */
-static bool disk_is_unknown(const planning *p)
+static bool disk_is_unknown(const planning *planning)
 {
-    const machine_spec *x = &p->machine;
-    return p->from_file && !p->runs && !x->memory_bytes[TIER_DISK] && (!x->cuda || x->memory_bytes[TIER_HOST]);
+    const machine_spec *x = &planning->machine;
+    return planning->from_file && !planning->runs && !x->memory_bytes[TIER_DISK] && (!x->cuda || x->memory_bytes[TIER_HOST]);
 }
 
 /* The budgets if none were given; on a CPU the host tier is a part of the given RAM. */
@@ -51,122 +51,125 @@ static search_room find_room(const planning *p)
 
 /* ---- sentences ---- */
 
-static void add_change(planning *p, const char *text)
+static void add_change(planning *planning, const char *text)
 {
-    if (!p->change[0])
-        snprintf(p->change, sizeof p->change, "%s", text);
-    else if (p->others_n < MISFIT_OTHERS)
-        snprintf(p->other_changes[p->others_n++], MISFIT_CHANGE_BYTES, "%s", text);
+    if (!planning->change[0])
+        snprintf(planning->change, sizeof planning->change, "%s", text);
+    else if (planning->others_n < MISFIT_OTHERS)
+        snprintf(planning->other_changes[planning->others_n++], MISFIT_CHANGE_BYTES, "%s", text);
 }
 
-static void add_budgets(planning *p, const search_room *room, const uint64_t budget[TIERS])
+static void add_budgets(planning *planning, const search_room *room, const uint64_t budget[TIERS])
 {
     char change[MISFIT_CHANGE_BYTES];
-    misfit_say_change(&p->search, room, budget, p->from_file && !p->runs ? "the machine has" : "is free here", change);
-    add_change(p, change);
+    misfit_say_change(&planning->search, room, budget, planning->from_file && !planning->runs ? "the machine has" : "is free here", change);
+    add_change(planning, change);
 }
 
-static void add_ways(planning *p, const search_room *room, const search_ways *w, search_way_kind kind)
+static void add_ways(planning *planning, const search_room *room, const search_ways *w, search_way_kind kind)
 {
     for (int i = 0; i < w->n; i++)
         if (w->way[i].kind == kind)
-            add_budgets(p, room, w->way[i].budget);
+            add_budgets(planning, room, w->way[i].budget);
 }
 
 typedef int (*lighter_way)(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 
 /* 1: there is one. */
-static int add_lighter(planning *p, lighter_way find, pt_error *e)
+static int add_lighter(planning *planning, lighter_way find, pt_error *e)
 {
     char change[MISFIT_CHANGE_BYTES];
-    const int found = find(p, change, e);
+    const int found = find(planning, change, e);
     if (found > 0)
-        add_change(p, change);
+        add_change(planning, change);
     return found;
 }
 
-static int add_smaller_step(planning *p, pt_error *e)
+static int add_smaller_step(planning *planning, pt_error *e)
 {
-    const int found = lighter_step(p, p->smaller, e);
+    const int found = lighter_step(planning, planning->smaller, e);
     if (found > 0)
-        add_change(p, p->smaller);
+        add_change(planning, planning->smaller);
     return found;
 }
 
 /* `any`: a smaller step was found. */
-static int add_all_lighter(planning *p, bool any, pt_error *e)
+static int add_all_lighter(planning *planning, bool any, pt_error *e)
 {
     static const lighter_way ways[] = {lighter_layers, lighter_adapters, lighter_states};
     int found = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways && found >= 0; i++) {
-        found = add_lighter(p, ways[i], e);
+        found = add_lighter(planning, ways[i], e);
         any = any || found;
     }
-    return found < 0 ? found : any ? 0 : add_lighter(p, lighter_both, e);
+    return found < 0 ? found : any ? 0 : add_lighter(planning, lighter_both, e);
 }
 
-static int say_misfit(const planning *p, pt_error *e)
+static int say_misfit(const planning *planning, pt_error *e)
 {
     char budgets[256];
-    misfit_say_budgets(&p->search, budgets, sizeof budgets);
+    misfit_say_budgets(&planning->search, budgets, sizeof budgets);
     pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s", budgets);
-    if (!p->from_file && p->room[0])
-        misfit_append(e->text, sizeof e->text, " (%s)", p->room);
-    if (!p->smaller[0])
+    if (!planning->from_file && planning->room[0])
+        misfit_append(e->text, sizeof e->text, " (%s)", planning->room);
+    if (!planning->smaller[0])
         misfit_append(e->text, sizeof e->text, ", nor does a smaller step");
-    if (p->change[0])
-        misfit_append(e->text, sizeof e->text, ": give %s", p->change);
-    for (int i = 0; i < p->others_n; i++)
-        misfit_append(e->text, sizeof e->text, ", or %s", p->other_changes[i]);
+    if (planning->change[0])
+        misfit_append(e->text, sizeof e->text, ": give %s", planning->change);
+    for (int i = 0; i < planning->others_n; i++)
+        misfit_append(e->text, sizeof e->text, ", or %s", planning->other_changes[i]);
     return PT_DOES_NOT_FIT;
 }
 
 /* ---- all ---- */
 
 /* The missing bytes are those that the first way by memory alone adds, else another way. */
-static void note_missing(planning *p, const search_ways *w)
+static void note_missing(planning *planning, const search_ways *w)
 {
     int at = 0;
     for (int i = w->n - 1; i >= 0; i--)
         at = w->way[i].kind == WAY_DISK ? at : i;
     if (w->n)
-        memcpy(p->result.least, w->way[at].budget, sizeof p->result.least);
+        memcpy(planning->result.least, w->way[at].budget, sizeof planning->result.least);
 }
 
-int misfit_explain(planning *p, pt_error *e)
+int misfit_explain(planning *planning, pt_error *e)
 {
-    const search_room room = find_room(p);
+    const search_room room = find_room(planning);
     search_ways w;
-    budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = p->o->disk_memory}, .disk_path = p->disk_path,
-                                          .notice = p->from_file && !p->runs ? NULL : p->o->notice, .arg = p->o->arg});
-    int failed = search_find_ways(&p->search, &room, p->of_way, &w, e);
+    budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = planning->o->disk_memory},
+                                          .disk_path = planning->disk_path,
+                                          .notice = planning->from_file && !planning->runs ? NULL : planning->o->notice,
+                                          .arg = planning->o->arg});
+    int failed = search_find_ways(&planning->search, &room, planning->of_way, &w, e);
     if (failed)
         return failed;
-    if (p->of_way) {
-        note_missing(p, &w);
-        return say_misfit(p, e);
+    if (planning->of_way) {
+        note_missing(planning, &w);
+        return say_misfit(planning, e);
     }
-    add_ways(p, &room, &w, WAY_MEMORY);
-    const int smaller = add_smaller_step(p, e);
+    add_ways(planning, &room, &w, WAY_MEMORY);
+    const int smaller = add_smaller_step(planning, e);
     if (smaller < 0)
         return smaller;
-    add_ways(p, &room, &w, WAY_DISK);
-    if ((failed = add_all_lighter(p, smaller, e)) < 0)
+    add_ways(planning, &room, &w, WAY_DISK);
+    if ((failed = add_all_lighter(planning, smaller, e)) < 0)
         return failed;
-    add_ways(p, &room, &w, WAY_RAM);
-    add_ways(p, &room, &w, WAY_GPU);
-    note_missing(p, &w);
-    return say_misfit(p, e);
+    add_ways(planning, &room, &w, WAY_RAM);
+    add_ways(planning, &room, &w, WAY_GPU);
+    note_missing(planning, &w);
+    return say_misfit(planning, e);
 }
 
-int misfit_of_plan(planning *p, const uint64_t needs[TIERS], pt_error *e)
+int misfit_of_plan(planning *planning, const uint64_t needs[TIERS], pt_error *e)
 {
-    const search_room room = find_room(p);
+    const search_room room = find_room(planning);
     char tiers[256] = "", need[32], have[32];
     for (tier t = 0; t < TIERS; t++)
-        if (needs[t] > p->search.budget[t])
+        if (needs[t] > planning->search.budget[t])
             misfit_append(tiers, sizeof tiers, "%s%s of %s memory (the budget is %s)", *tiers ? " and " : "", size_format(need, needs[t]),
-                   tier_names[t], size_format(have, p->search.budget[t]));
-    add_budgets(p, &room, needs);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave `plan_file` out", p->o->plan_file, tiers, p->change);
+                   tier_names[t], size_format(have, planning->search.budget[t]));
+    add_budgets(planning, &room, needs);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave `plan_file` out", planning->o->plan_file, tiers,
+                   planning->change);
 }

@@ -5,7 +5,7 @@
 
 #include "train/planning.h"
 
-int misfit_explain(planning *p, pt_error *e);
-int misfit_of_plan(planning *p, const uint64_t needs[TIERS], pt_error *e);
+int misfit_explain(planning *planning, pt_error *e);
+int misfit_of_plan(planning *planning, const uint64_t needs[TIERS], pt_error *e);
 
 #endif

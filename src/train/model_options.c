@@ -105,13 +105,13 @@ static int refuse_ranks(int ranks, int64_t batch, pt_error *e)
 }
 
 /* Positions that a rotary model knows: some configurations have those before their scaling. 0: any number. */
-static int64_t rotary_positions(const model_config *c)
+static int64_t rotary_positions(const model_config *config)
 {
-    const rope_config *r = &c->rope[0];
+    const rope_config *r = &config->rope[0];
     const double scaled = r->factor > 1 ? r->factor * r->original_positions : 0;
-    if (c->position != POSITION_ROTARY || r->kind == ROPE_DYNAMIC)
+    if (config->position != POSITION_ROTARY || r->kind == ROPE_DYNAMIC)
         return 0;
-    return scaled > (double)c->max_positions ? (int64_t)scaled : c->max_positions;
+    return scaled > (double)config->max_positions ? (int64_t)scaled : config->max_positions;
 }
 
 int length_of_options(const pt_train_options *o, const model *m, bool may_exceed, pt_error *e)
@@ -131,41 +131,41 @@ int length_of_options(const pt_train_options *o, const model *m, bool may_exceed
 
 /* As NEFTune's in Transformers: of the output of the module that is the embedding. Gemma's has the scale by width in that module; other
  * models scale after it. */
-static float noise_of(const pt_train_options *o, const model_config *c)
+static float noise_of(const pt_train_options *o, const model_config *config)
 {
-    const bool inside = c->embedding_scale == (float)sqrt((double)c->hidden);
-    return (float)(o->neftune_alpha / sqrt((double)o->seq_len * (double)c->hidden)) * (inside ? 1 : c->embedding_scale);
+    const bool inside = config->embedding_scale == (float)sqrt((double)config->hidden);
+    return (float)(o->neftune_alpha / sqrt((double)o->seq_len * (double)config->hidden)) * (inside ? 1 : config->embedding_scale);
 }
 
-int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
+int shape_of_options(pt_train_options *o, const model *m, step_shape *shape, pt_error *e)
 {
-    const model_config *c = &m->config;
+    const model_config *config = &m->config;
     if (!o->seq_len)
-        o->seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
-    if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
+        o->seq_len = config->max_positions < 1024 ? config->max_positions : 1024;
+    if (config->position == POSITION_LEARNED && o->seq_len > config->max_positions)
         return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
-                       (long long)o->seq_len, (long long)c->max_positions);
-    if (o->router_aux_loss > 0 && !c->router_loss)
+                       (long long)o->seq_len, (long long)config->max_positions);
+    if (o->router_aux_loss > 0 && !config->router_loss)
         return pt_fail(e, PT_USAGE, "`router_aux_loss` balances the use of experts, but %s: leave the option out",
-                       c->experts ? "Transformers has no such loss for this kind of model" : "the model has none");
+                       config->experts ? "Transformers has no such loss for this kind of model" : "the model has none");
     int failed = options_check_tokens(o, e);
     if (failed)
         return failed;
-    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    s->documents = o->document_mask || task_of(o)->pairs;
-    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
-    s->saved = (saved_form)o->activations;
-    s->router_aux = (float)o->router_aux_loss;
-    s->compare = task_rule(o);
-    s->linear = task_of(o)->scores == SCORES_ONE;
-    s->noise = noise_of(o, c);
-    s->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;
-    s->optimizer = optimizers[o->optimizer];
+    step_shape_init(shape, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    shape->documents = o->document_mask || task_of(o)->pairs;
+    shape->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
+    shape->saved = (saved_form)o->activations;
+    shape->router_aux = (float)o->router_aux_loss;
+    shape->compare = task_rule(o);
+    shape->linear = task_of(o)->scores == SCORES_ONE;
+    shape->noise = noise_of(o, config);
+    shape->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;
+    shape->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
-    if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
-        return refuse_ranks(o->ranks, s->batch, e);
-    failed = lanes_check(lanes, s->batch, e);
+    if (!o->lanes && o->ranks > 1 && shape->batch % o->ranks)
+        return refuse_ranks(o->ranks, shape->batch, e);
+    failed = lanes_check(lanes, shape->batch, e);
     if (!failed && lanes > 1)
-        step_shape_in_lanes(s, m, lanes);
+        step_shape_in_lanes(shape, m, lanes);
     return failed;
 }

@@ -12,7 +12,7 @@ struct new_tokens;
  * labels: of the data, with `task` classify; 0: not known. */
 int model_of_options(const pt_train_options *o, int64_t labels, struct new_tokens *added, model **out, pt_error *e);
 /* Sequence length, batch and type, as on a CPU; sets o->seq_len. */
-int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
+int shape_of_options(pt_train_options *o, const model *m, step_shape *shape, pt_error *e);
 /* Refuses a sequence that is longer than the model's positions. may_exceed: says so instead. */
 int length_of_options(const pt_train_options *o, const model *m, bool may_exceed, pt_error *e);
 

@@ -60,33 +60,33 @@ typedef struct planning {
     char smaller[MISFIT_CHANGE_BYTES]; /* if nothing fits: options of the largest step that would, or "" */
 } planning;
 
-int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);
+int planning_open_device(planning *planning, const pt_train_options *o, pt_error *e);
 /* The default folder of the disk tier: the current one, or if it is not writable, $TMPDIR or /var/tmp. */
 const char *planning_disk_folder(const pt_train_options *o);
 /* From a machine file, else this machine. */
-int planning_find_machine(planning *p, pt_error *e);
+int planning_find_machine(planning *planning, pt_error *e);
 /* Parts that a run repeats: budgets from the memory that is free now, and a search with the costs in `profile`. */
-int planning_budgets(planning *p, pt_error *e);
+int planning_budgets(planning *planning, pt_error *e);
 /* The inputs of a search, before anything is measured. */
-int planning_begin_search(planning *p, pt_error *e);
-int planning_search(const planning *p, search_result *out, pt_error *e);
+int planning_begin_search(planning *planning, pt_error *e);
+int planning_search(const planning *planning, search_result *out, pt_error *e);
 /* With smaller budgets than before: measures the disk, if it is needed and was not measured. Other costs stay. */
-int planning_measure_disk(planning *p, pt_error *e);
+int planning_measure_disk(planning *planning, pt_error *e);
 /* After planning_make: does any plan fit, with the parameters that are trained now? PT_DOES_NOT_FIT says what is missing. */
-int planning_fits(planning *p, pt_error *e);
+int planning_fits(planning *planning, pt_error *e);
 /* The steps of planning_make before anything is measured: the machine, the budgets, the inputs of a search. */
-int planning_prepare(planning *p, pt_error *e);
+int planning_prepare(planning *planning, pt_error *e);
 /* The steps of planning_make before the search. */
-int planning_measure(planning *p, pt_error *e);
+int planning_measure(planning *planning, pt_error *e);
 /* Sets the results. PT_DOES_NOT_FIT says what is missing, and result.least has budgets that would suffice. */
-int planning_make(planning *p, pt_error *e);
-void planning_close(planning *p);
+int planning_make(planning *planning, pt_error *e);
+void planning_close(planning *planning);
 
 /* machine.json: a machine file from the measurements on this machine. `c`: the costs; devices, budgets, model and shape are the
  * planning's. */
-int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e);
+int planning_write_machine(const planning *planning, const costs *costs, const char *path, pt_error *e);
 
 /* The input of the explanation of the results; points into `p`. */
-explain_input planning_explain(const planning *p, int64_t steps, bool helps);
+explain_input planning_explain(const planning *planning, int64_t steps, bool helps);
 
 #endif

@@ -50,14 +50,14 @@ typedef void visit_sequence(void *arg, const step_shape *s, const int32_t *first
                             const float *given);
 
 /* Adds the pairs of a sequence to a preference_sum. */
-static void add_sequence(void *arg, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss,
+static void add_sequence(void *arg, const step_shape *shape, const int32_t *first, const int32_t *targets, const float *loss,
                          const float *given)
 {
     preference_sum *sum = arg;
-    preference_rule rule = s->compare;
+    preference_rule rule = shape->compare;
     rule.baseline = (float)sum->kl;
     preference_pairs p = preference_begin(rule, NULL);
-    for (int64_t r = 0; r < s->seq_len; r++) {
+    for (int64_t r = 0; r < shape->seq_len; r++) {
         const bool begins = first[r] == r;
         if (preference_is_whole(&p, begins)) {
             add_pair(sum, &p);
@@ -72,17 +72,17 @@ static void add_sequence(void *arg, const step_shape *s, const int32_t *first, c
 /* Inputs of the sums, of all sequences of a step: (ranks, batch, seq_len) each. given: NULL if the batch has none. */
 typedef struct whole_step { int32_t *first, *targets; float *given; } whole_step;
 
-static int gather_step(executor *x, whole_step *w, pt_error *e)
+static int gather_step(executor *exec, whole_step *w, pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    const executor_batch b = executor_input(x);
-    const size_t n = (size_t)(s->batch * s->seq_len), all = n * (size_t)shape_ranks(s);
-    comm *c = executor_comm(x);
+    const step_shape *shape = executor_input_of(exec)->shape;
+    const executor_batch b = executor_input(exec);
+    const size_t n = (size_t)(shape->batch * shape->seq_len), all = n * (size_t)shape_ranks(shape);
+    comm *c = executor_comm(exec);
     *w = (whole_step){malloc(3 * all * sizeof(float)), NULL, NULL};
     if (!w->first)
         return pt_fail(e, PT_FAILED, "out of memory");
     w->targets = w->first + all;
-    w->given = s->weighted ? (float *)(w->targets + all) : NULL;
+    w->given = shape->weighted ? (float *)(w->targets + all) : NULL;
     int failed = comm_all_gather(c, b.first, n * sizeof *b.first, w->first, e);
     if (!failed)
         failed = comm_all_gather(c, b.targets, n * sizeof *b.targets, w->targets, e);
@@ -90,36 +90,36 @@ static int gather_step(executor *x, whole_step *w, pt_error *e)
 }
 
 /* Visits the first n sequences of the step that x has run, of all ranks in order. */
-static int visit_sequences(executor *x, int64_t n, visit_sequence *visit, void *arg, pt_error *e)
+static int visit_sequences(executor *exec, int64_t n, visit_sequence *visit, void *arg, pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    const executor_batch b = executor_input(x);
-    const bool several = executor_comm(x);
-    whole_step w = {b.first, b.targets, s->weighted ? b.weights : NULL};
-    int failed = several ? gather_step(x, &w, e) : 0;
+    const step_shape *shape = executor_input_of(exec)->shape;
+    const executor_batch b = executor_input(exec);
+    const bool several = executor_comm(exec);
+    whole_step w = {b.first, b.targets, shape->weighted ? b.weights : NULL};
+    int failed = several ? gather_step(exec, &w, e) : 0;
     for (int64_t i = 0; i < n && !failed; i++) {
-        const int64_t at = i * s->seq_len;
-        visit(arg, s, w.first + at, w.targets + at, executor_losses(x) + at, w.given ? w.given + at : NULL);
+        const int64_t at = i * shape->seq_len;
+        visit(arg, shape, w.first + at, w.targets + at, executor_losses(exec) + at, w.given ? w.given + at : NULL);
     }
     if (several)
         free(w.first);
     return failed;
 }
 
-void preferences_weigh(executor *x, const dataset_counts *counts)
+void preferences_weigh(executor *exec, const dataset_counts *counts)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    float *weights = executor_input(x).weights;
+    const step_shape *shape = executor_input_of(exec)->shape;
+    float *weights = executor_input(exec).weights;
     const float one = (float)((double)counts->examples / (double)(counts->chosen ? counts->chosen : 1));
-    for (int64_t i = 0; i < s->batch * s->seq_len; i++)
+    for (int64_t i = 0; i < shape->batch * shape->seq_len; i++)
         weights[i] *= one;
 }
 
-int preferences_sum(executor *x, double kl, preference_sum *sum, pt_error *e)
+int preferences_sum(executor *exec, double kl, preference_sum *sum, pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
+    const step_shape *shape = executor_input_of(exec)->shape;
     *sum = (preference_sum){.kl = kl};
-    return visit_sequences(x, s->batch * shape_ranks(s), add_sequence, sum, e);
+    return visit_sequences(exec, shape->batch * shape_ranks(shape), add_sequence, sum, e);
 }
 
 preference_means preferences_mean(const preference_sum *s, preference_kind kind)
@@ -133,14 +133,15 @@ preference_means preferences_mean(const preference_sum *s, preference_kind kind)
 /* ---- the baseline ---- */
 
 /* Adds the log-ratios of a sequence to a double. */
-static void add_ratios(void *arg, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss, const float *given)
+static void add_ratios(void *arg, const step_shape *shape, const int32_t *first, const int32_t *targets, const float *loss,
+                       const float *given)
 {
     double *sum = arg;
-    for (int64_t r = 0; r < s->seq_len; r++)
+    for (int64_t r = 0; r < shape->seq_len; r++)
         *sum += targets[r] >= 0 ? (double)given[r] - (double)loss[r] : 0;
 }
 
-int preferences_baseline(const reference *r, dataset *data, const uint64_t *windows, uint64_t n, executor *x, double *kl, pt_error *e)
+int preferences_baseline(const reference *r, dataset *data, const uint64_t *windows, uint64_t n, executor *exec, double *kl, pt_error *e)
 {
     uint64_t *mismatched = malloc(n * sizeof *mismatched);
     dataset_counts counts = {0};
@@ -149,42 +150,43 @@ int preferences_baseline(const reference *r, dataset *data, const uint64_t *wind
     for (uint64_t i = 0; i < n && !failed; i++)
         mismatched[i] = windows[i] == NO_WINDOW ? NO_WINDOW : dataset_windows(data) + windows[i];
     if (!failed)
-        failed = reference_load(data, mismatched, n, x, &counts, e);
+        failed = reference_load(data, mismatched, n, exec, &counts, e);
     if (!failed)
-        failed = reference_fill(r, mismatched, n, x, e);
+        failed = reference_fill(r, mismatched, n, exec, e);
     if (!failed)
-        failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
+        failed = executor_run(exec, SCHEDULE_EVAL, 0, NULL, e);
     if (!failed)
-        failed = visit_sequences(x, (int64_t)n, add_ratios, &sum, e);
+        failed = visit_sequences(exec, (int64_t)n, add_ratios, &sum, e);
     free(mismatched);
     if (!failed)
-        failed = evaluation_add_ranks(x, &counts.examples, e);
+        failed = evaluation_add_ranks(exec, &counts.examples, e);
     sum /= (double)(counts.examples ? counts.examples : 1);
     *kl = sum < 0 ? 0 : sum;
-    executor_set_baseline(x, (float)*kl);
+    executor_set_baseline(exec, (float)*kl);
     return failed;
 }
 
 /* ---- evaluation ---- */
 
 /* This rank's part of n windows, with what their pairs are given. Adds its targets to *learned. */
-static int load_windows(const job *j, const reference *r, const uint64_t *windows, uint64_t n, executor *x, int64_t *learned, pt_error *e)
+static int load_windows(const job *j, const reference *r, const uint64_t *windows, uint64_t n, executor *exec, int64_t *learned,
+                        pt_error *e)
 {
     dataset_counts counts = {0};
-    int failed = reference_load(j->eval, windows, n, x, &counts, e);
+    int failed = reference_load(j->eval, windows, n, exec, &counts, e);
     *learned += counts.learned;
     if (!failed && reference_is_used(j))
-        failed = reference_fill(r, windows, n, x, e);
+        failed = reference_fill(r, windows, n, exec, e);
     if (failed || task_of(&j->o)->plane != TASK_PLANE_OWN)
         return failed;
-    failed = evaluation_add_ranks(x, &counts.examples, e);
+    failed = evaluation_add_ranks(exec, &counts.examples, e);
     if (!failed)
-        failed = evaluation_add_ranks(x, &counts.chosen, e);
-    preferences_weigh(x, &counts);
+        failed = evaluation_add_ranks(exec, &counts.chosen, e);
+    preferences_weigh(exec, &counts);
     return failed;
 }
 
-int preferences_evaluate(const job *j, const reference *r, executor *x, const evaluation_pass *pass, preference_evaluation *out,
+int preferences_evaluate(const job *j, const reference *r, executor *exec, const evaluation_pass *pass, preference_evaluation *out,
                          pt_error *e)
 {
     const uint64_t all = dataset_eval_windows(j->eval), batch = (uint64_t)j->shape.batch;
@@ -198,13 +200,13 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, const ev
             windows[i] = w + i;
         out->stopped = !pass->progress(pass->arg, w, all);
         if (!out->stopped && shape_has_baseline(&j->shape))
-            failed = preferences_baseline(r, j->eval, windows, n, x, &out->sum.kl, e);
+            failed = preferences_baseline(r, j->eval, windows, n, exec, &out->sum.kl, e);
         kl += out->sum.kl * (double)n;
-        failed = failed || out->stopped ? failed : load_windows(j, r, windows, n, x, &out->learned, e);
+        failed = failed || out->stopped ? failed : load_windows(j, r, windows, n, exec, &out->learned, e);
         if (!failed && !out->stopped)
-            failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
+            failed = executor_run(exec, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed && !out->stopped)
-            failed = visit_sequences(x, (int64_t)n, add_sequence, &out->sum, e);
+            failed = visit_sequences(exec, (int64_t)n, add_sequence, &out->sum, e);
         if (!failed && !out->stopped && pass->ran)
             failed = pass->ran(pass->arg, w, n, e);
     }

@@ -12,12 +12,12 @@ typedef struct preference_sum { int64_t pairs, right, replies[2]; double loss, m
 typedef struct preference_means { double loss, chosen, rejected, margin, accuracy; } preference_means;
 preference_means preferences_mean(const preference_sum *s, preference_kind kind);
 /* Scales the rows' own weights (TASK_PLANE_OWN) by the pairs per target. counts: of the step, over all ranks. */
-void preferences_weigh(executor *x, const dataset_counts *counts);
+void preferences_weigh(executor *exec, const dataset_counts *counts);
 /* Sums over the pairs of the step that x has run, over all ranks; the bits do not depend on their number. */
-int preferences_sum(executor *x, double kl, preference_sum *sum, pt_error *e);
+int preferences_sum(executor *exec, double kl, preference_sum *sum, pt_error *e);
 /* Runs n windows, at most a step of all ranks, mismatched. *kl: the mean log-ratio of their replies, at least 0, the baseline of the next
  * step. No update may wait. All ranks call it. */
-int preferences_baseline(const reference *r, dataset *data, const uint64_t *windows, uint64_t n, executor *x, double *kl, pt_error *e);
+int preferences_baseline(const reference *r, dataset *data, const uint64_t *windows, uint64_t n, executor *exec, double *kl, pt_error *e);
 
 /* Over all pairs of the evaluation data. */
 typedef struct preference_evaluation {
@@ -25,7 +25,7 @@ typedef struct preference_evaluation {
     int64_t learned; /* target tokens of the replies, in this rank's part */
     bool stopped;    /* `progress` stopped it; the other fields are invalid */
 } preference_evaluation;
-int preferences_evaluate(const job *j, const reference *r, executor *x, const evaluation_pass *pass, preference_evaluation *out,
+int preferences_evaluate(const job *j, const reference *r, executor *exec, const evaluation_pass *pass, preference_evaluation *out,
                          pt_error *e);
 
 #endif

@@ -45,17 +45,17 @@ static int write_token(writing *w, int32_t id, bool learned, pt_error *e)
 static bool begins(const dataset_row *row, int64_t i) { return i > 0 && row->first[i] == (int32_t)i; }
 
 /* The end of the example that begins at place i: of a pair the end of its second reply. */
-static int64_t end_of(const dataset *d, const dataset_row *row, int64_t seq_len, int64_t i, int replies)
+static int64_t end_of(const dataset *data, const dataset_row *row, int64_t seq_len, int64_t i, int replies)
 {
     for (i++; i < seq_len && row->targets[i] != TARGET_PADDING; i++)
-        if (dataset_packed(d) && begins(row, i) && --replies == 0)
+        if (dataset_packed(data) && begins(row, i) && --replies == 0)
             break;
     return i;
 }
 
-static int write_example(const tokenizer *t, const dataset_row *row, int64_t begin, int64_t end, FILE *out, pt_error *e)
+static int write_example(const tokenizer *tok, const dataset_row *row, int64_t begin, int64_t end, FILE *out, pt_error *e)
 {
-    writing w = {t, out, false, true};
+    writing w = {tok, out, false, true};
     int failed = 0;
     for (int64_t i = begin; i < end && i - begin < MOST && !failed; i++) {
         const bool next = i > begin && begins(row, i);
@@ -73,29 +73,29 @@ static int write_example(const tokenizer *t, const dataset_row *row, int64_t beg
 }
 
 /* The examples of a window, at most *n of them. */
-static int write_window(const dataset *d, const tokenizer *t, const dataset_row *row, int64_t seq_len, int replies, int64_t *n, FILE *out,
-                        pt_error *e)
+static int write_window(const dataset *data, const tokenizer *tok, const dataset_row *row, int64_t seq_len, int replies, int64_t *n,
+                        FILE *out, pt_error *e)
 {
     int failed = 0;
     for (int64_t i = 0, end; i < seq_len && *n > 0 && row->targets[i] != TARGET_PADDING && !failed; i = end, --*n) {
-        end = end_of(d, row, seq_len, i, replies);
-        failed = write_example(t, row, i, end, out, e);
+        end = end_of(data, row, seq_len, i, replies);
+        failed = write_example(tok, row, i, end, out, e);
     }
     return failed;
 }
 
-int preview_make(dataset *d, const tokenizer *t, int64_t seq_len, int64_t n, bool pairs, char **out, pt_error *e)
+int preview_make(dataset *data, const tokenizer *tok, int64_t seq_len, int64_t n, bool pairs, char **out, pt_error *e)
 {
     size_t bytes;
     const size_t row_bytes = (size_t)seq_len * sizeof(int32_t);
     const dataset_row row = {.ids = malloc(row_bytes), .targets = malloc(row_bytes), .first = malloc(row_bytes)};
     FILE *text = row.ids && row.targets && row.first ? open_memstream(out, &bytes) : NULL;
     int failed = text ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    const uint64_t windows = dataset_windows(d);
+    const uint64_t windows = dataset_windows(data);
     for (uint64_t i = 0; i < windows && n > 0 && !failed; i++) {
-        failed = dataset_sample(d, i, windows, &row, NULL, e);
+        failed = dataset_sample(data, i, windows, &row, NULL, e);
         if (!failed)
-            failed = write_window(d, t, &row, seq_len, pairs ? 2 : 1, &n, text, e);
+            failed = write_window(data, tok, &row, seq_len, pairs ? 2 : 1, &n, text, e);
     }
     if (text)
         fclose(text);

@@ -24,16 +24,16 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
 {
     const pt_train_options *o = &p->o;
     planning *g = &p->planning;
-    profile_request *r = &p->request;
+    profile_request *req = &p->request;
     snprintf(g->disk_path, sizeof g->disk_path, "%s", planning_disk_folder(o));
     const budget_request asked = {{o->device_memory, o->host_memory, o->disk_memory}, g->disk_path, g->device,
                                   .notice = o->notice, .arg = o->arg};
-    *r = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
+    *req = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
                            .transfers = true, .disk_path = g->disk_path, .file = o->profile_file, .fresh = fresh, .progress = o->progress,
                            .notice = o->notice, .arg = o->arg};
-    int failed = budgets_choose(&asked, r->budget, &r->host_tier, NULL, e);
-    memcpy(g->budget, r->budget, sizeof g->budget);
-    return failed ? failed : profile_get(r, &p->result, e);
+    int failed = budgets_choose(&asked, req->budget, &req->host_tier, NULL, e);
+    memcpy(g->budget, req->budget, sizeof g->budget);
+    return failed ? failed : profile_get(req, &p->result, e);
 }
 
 static int make(pt_profile *p, bool fresh, pt_error *e)

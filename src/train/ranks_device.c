@@ -33,27 +33,27 @@ static int refuse_alone(const pt_train_options *o, pt_error *e)
     return failed;
 }
 
-static int refuse_few(const trainer *t, const gpu_list *g, int here, pt_error *e)
+static int refuse_few(const trainer *trainer, const gpu_list *g, int here, pt_error *e)
 {
     char names[5 * GPUS_MOST + 8] = "cuda:";
     for (int i = 0; i < g->n; i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%d", i ? "," : "", g->ordinal[i]);
     return pt_fail(e, PT_USAGE, "%d ranks of this machine see %d usable GPU%s: give `ranks` %d, or `device` %.200s to let them share %s, "
                    "or `device` cpu",
-                   here, g->n, g->n > 1 ? "s" : "", g->n * t->comm->ranks / here, names, g->n > 1 ? "GPUs" : "it");
+                   here, g->n, g->n > 1 ? "s" : "", g->n * trainer->comm->ranks / here, names, g->n > 1 ? "GPUs" : "it");
 }
 
 /* The index of this rank among the ranks that see the same GPUs, and their number. */
-static int find_place(const trainer *t, const gpu_list *g, int *place, int *here, pt_error *e)
+static int find_place(const trainer *trainer, const gpu_list *g, int *place, int *here, pt_error *e)
 {
-    const comm *c = t->comm;
+    const comm *c = trainer->comm;
     const sight own = {c->machine, sum_of(g), g->n};
     sight all[COMM_RANKS_MOST];
-    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    int failed = comm_all_gather(trainer->comm, &own, sizeof own, all, e);
     *place = *here = 0;
     for (int r = 0; r < c->ranks && !failed; r++) {
         if (!all[r].n != !own.n)
-            return pt_fail(e, PT_FAILED, "`device` %s: it %s, and rank %d %s: give all ranks GPUs, or `device` cpu", t->job.o.device,
+            return pt_fail(e, PT_FAILED, "`device` %s: it %s, and rank %d %s: give all ranks GPUs, or `device` cpu", trainer->job.o.device,
                            own.n ? "has a GPU" : "has none that it can use", r, own.n ? "has none" : "has one");
         const bool same = all[r].machine == own.machine && all[r].gpus == own.gpus;
         *place += same && r < c->rank;
@@ -62,27 +62,27 @@ static int find_place(const trainer *t, const gpu_list *g, int *place, int *here
     return failed;
 }
 
-static int count_sharers(trainer *t, pt_error *e)
+static int count_sharers(trainer *trainer, pt_error *e)
 {
-    const sight own = {t->comm->machine, t->gpu_id, 1};
+    const sight own = {trainer->comm->machine, trainer->gpu_id, 1};
     sight all[COMM_RANKS_MOST];
-    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
-    t->ranks_on_gpu = 0;
-    for (int r = 0; r < t->comm->ranks && !failed; r++)
-        t->ranks_on_gpu += all[r].machine == own.machine && all[r].gpus == own.gpus;
+    int failed = comm_all_gather(trainer->comm, &own, sizeof own, all, e);
+    trainer->ranks_on_gpu = 0;
+    for (int r = 0; r < trainer->comm->ranks && !failed; r++)
+        trainer->ranks_on_gpu += all[r].machine == own.machine && all[r].gpus == own.gpus;
     return failed;
 }
 
-int ranks_choose_device(trainer *t, pt_error *e)
+int ranks_choose_device(trainer *trainer, pt_error *e)
 {
-    pt_train_options *o = &t->job.o;
+    pt_train_options *o = &trainer->job.o;
     gpu_list g;
     int place, here;
-    if (!t->comm)
+    if (!trainer->comm)
         return refuse_alone(o, e);
     int failed = device_gpus(o->device, &g, e);
     if (!failed)
-        failed = find_place(t, &g, &place, &here, e);
+        failed = find_place(trainer, &g, &place, &here, e);
     if (failed)
         return failed;
     if (!g.n) {
@@ -90,26 +90,27 @@ int ranks_choose_device(trainer *t, pt_error *e)
         return 0;
     }
     if (here > g.n && !g.numbered)
-        return refuse_few(t, &g, here, e);
-    snprintf(t->gpu, sizeof t->gpu, "cuda:%d", g.ordinal[place % g.n]);
-    o->device = t->gpu;
-    t->gpu_id = g.id[place % g.n];
-    return count_sharers(t, e);
+        return refuse_few(trainer, &g, here, e);
+    snprintf(trainer->gpu, sizeof trainer->gpu, "cuda:%d", g.ordinal[place % g.n]);
+    o->device = trainer->gpu;
+    trainer->gpu_id = g.id[place % g.n];
+    return count_sharers(trainer, e);
 }
 
-int ranks_reach_devices(trainer *t, pt_error *e)
+int ranks_reach_devices(trainer *trainer, pt_error *e)
 {
-    device *d = t->planning.device;
-    if (!t->comm || !device_is_gpu(d))
+    device *d = trainer->planning.device;
+    if (!trainer->comm || !device_is_gpu(d))
         return 0;
     char why[LINKED_WHY_BYTES];
-    step_shape_for_gpu(&t->own_shape, t->job.model);
-    int failed = comm_staged_open(t->comm, d, STAGED_BYTES, &t->by_host, e);
+    step_shape_for_gpu(&trainer->own_shape, trainer->job.model);
+    int failed = comm_staged_open(trainer->comm, d, STAGED_BYTES, &trainer->by_host, e);
     if (!failed)
-        failed = comm_linked_open(t->by_host, d, t->gpu_id, &t->device_comm, why, e);
+        failed = comm_linked_open(trainer->by_host, d, trainer->gpu_id, &trainer->device_comm, why, e);
     if (failed)
         return failed;
-    options_notice(&t->job.o, t->device_comm ? "the ranks' GPUs exchange by %s" : "the ranks' GPUs exchange through host memory: %s", why);
-    t->device_comm = t->device_comm ? t->device_comm : t->by_host;
+    options_notice(&trainer->job.o,
+                   trainer->device_comm ? "the ranks' GPUs exchange by %s" : "the ranks' GPUs exchange through host memory: %s", why);
+    trainer->device_comm = trainer->device_comm ? trainer->device_comm : trainer->by_host;
     return 0;
 }

@@ -12,7 +12,7 @@
 static int lanes_of_checkpoint(const pt_train_options *o)
 {
     char path[FILE_PATH_BYTES] = "", file[FILE_PATH_BYTES];
-    json_source s, settings;
+    json_source src, settings;
     int64_t lanes = 1;
     if (o->resume && o->resume_from)
         snprintf(path, sizeof path, "%s", o->resume_from);
@@ -20,11 +20,11 @@ static int lanes_of_checkpoint(const pt_train_options *o)
         return 1;
     if (!path[0])
         return 0;
-    if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
+    if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&src, file, NULL))
         return 1;
-    if (!json_get_object(&s, "settings", JSON_REQUIRED, &settings, NULL))
+    if (!json_get_object(&src, "settings", JSON_REQUIRED, &settings, NULL))
         json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, NULL);
-    json_source_close(&s);
+    json_source_close(&src);
     return (int)lanes;
 }
 

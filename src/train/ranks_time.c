@@ -167,12 +167,12 @@ static int time_in(timing *x, exchange_cost *out, pt_error *e)
     double first;
     int failed = exchange(x, sizes[SIZES - 1], 1, &first, e);
     for (int i = 0; i < SIZES && !failed; i++) {
-        cost_curve *c = &out->curve;
+        cost_curve *curve = &out->curve;
         double ns;
         failed = time_exchange(x, sizes[i], &ns, e);
-        c->amount[i] = (double)sizes[i];
-        c->ns[i] = i && ns < c->ns[i - 1] ? c->ns[i - 1] : ns;
-        c->n = i + 1;
+        curve->amount[i] = (double)sizes[i];
+        curve->ns[i] = i && ns < curve->ns[i - 1] ? curve->ns[i - 1] : ns;
+        curve->n = i + 1;
     }
     return failed || !x->threads ? failed : time_beside(x, sizes[SIZES - 1], out, e);
 }
@@ -198,11 +198,11 @@ static int time_all(comm *c, device *d, device *host, int sharers, repeats r, ex
     return failed;
 }
 
-int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
+int ranks_time(const trainer *trainer, exchange_cost *out, pt_error *e)
 {
-    comm *c = t->device_comm ? t->device_comm : t->comm;
+    comm *c = trainer->device_comm ? trainer->device_comm : trainer->comm;
     *out = (exchange_cost){.slowed = 1, .slows = 1};
-    return c ? time_all(c, t->planning.device, t->planning.host, 1, usual, out, e) : 0;
+    return c ? time_all(c, trainer->planning.device, trainer->planning.host, 1, usual, out, e) : 0;
 }
 
 /* ---- of ranks that there are not yet: threads in their place ---- */

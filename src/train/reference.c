@@ -188,28 +188,28 @@ int reference_open(reference *r, const char *out, const char *name, const refere
 }
 
 /* The losses of a rank's part of the windows; 0 for padding. */
-static int read_part(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *s, int rank, float *losses, pt_error *e)
+static int read_part(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *shape, int rank, float *losses, pt_error *e)
 {
-    const uint64_t T = (uint64_t)s->seq_len;
+    const uint64_t T = (uint64_t)shape->seq_len;
     int failed = 0;
-    for (int64_t i = 0; i < s->batch && !failed; i++) {
-        const uint64_t window = windows[(uint64_t)(rank * s->batch + i) % n];
+    for (int64_t i = 0; i < shape->batch && !failed; i++) {
+        const uint64_t window = windows[(uint64_t)(rank * shape->batch + i) % n];
         if (window == NO_WINDOW)
-            memset(losses + i * s->seq_len, 0, T * sizeof *losses);
+            memset(losses + i * shape->seq_len, 0, T * sizeof *losses);
         else
-            failed = read_window(r, window, losses + i * s->seq_len, T, e);
+            failed = read_window(r, window, losses + i * shape->seq_len, T, e);
     }
     return failed;
 }
 
-static int send_parts(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *s, comm *c, pt_error *e)
+static int send_parts(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *shape, comm *c, pt_error *e)
 {
-    const size_t bytes = (size_t)(s->batch * s->seq_len) * sizeof(float);
+    const size_t bytes = (size_t)(shape->batch * shape->seq_len) * sizeof(float);
     float *part = malloc(bytes);
     int failed = part ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int rank = 1; rank < c->ranks && !failed; rank++) {
         const comm_move move = comm_send(rank, part, bytes);
-        failed = read_part(r, windows, n, s, rank, part, e);
+        failed = read_part(r, windows, n, shape, rank, part, e);
         if (!failed)
             failed = comm_exchange(c, &move, 1, e);
     }
@@ -218,13 +218,13 @@ static int send_parts(const reference *r, const uint64_t *windows, uint64_t n, c
 }
 
 /* Where the example that begins at row `begin` of a sequence ends; *n: its targets. */
-static int64_t example_end(const step_shape *s, const int32_t *first, const int32_t *targets, int64_t begin, int64_t *n)
+static int64_t example_end(const step_shape *shape, const int32_t *first, const int32_t *targets, int64_t begin, int64_t *n)
 {
     int64_t r = begin;
     *n = 0;
     do
         *n += targets[r++] >= 0;
-    while (r < s->seq_len && first[r] != r);
+    while (r < shape->seq_len && first[r] != r);
     return r;
 }
 
@@ -236,37 +236,37 @@ static void mark(const int32_t *targets, float *given, int64_t from, int64_t to,
 }
 
 /* Targets of a reply beyond the length of the other one get a minus sign (op_preference). */
-static void mark_tails(const step_shape *s, const executor_batch *b)
+static void mark_tails(const step_shape *shape, const executor_batch *b)
 {
-    for (int64_t i = 0; i < s->batch; i++) {
-        const int32_t *first = b->first + i * s->seq_len, *targets = b->targets + i * s->seq_len;
-        for (int64_t chosen = 0, rejected, end, n[2]; chosen < s->seq_len; chosen = end) {
-            rejected = end = example_end(s, first, targets, chosen, &n[0]);
-            if (rejected == s->seq_len)
+    for (int64_t i = 0; i < shape->batch; i++) {
+        const int32_t *first = b->first + i * shape->seq_len, *targets = b->targets + i * shape->seq_len;
+        for (int64_t chosen = 0, rejected, end, n[2]; chosen < shape->seq_len; chosen = end) {
+            rejected = end = example_end(shape, first, targets, chosen, &n[0]);
+            if (rejected == shape->seq_len)
                 break;
-            end = example_end(s, first, targets, rejected, &n[1]);
+            end = example_end(shape, first, targets, rejected, &n[1]);
             const int64_t shared = n[0] < n[1] ? n[0] : n[1];
-            mark(targets, b->weights + i * s->seq_len, chosen, rejected, shared);
-            mark(targets, b->weights + i * s->seq_len, rejected, end, shared);
+            mark(targets, b->weights + i * shape->seq_len, chosen, rejected, shared);
+            mark(targets, b->weights + i * shape->seq_len, rejected, end, shared);
         }
     }
 }
 
-int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *x, pt_error *e)
+int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *exec, pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    const executor_batch b = executor_input(x);
-    comm *c = executor_comm(x);
+    const step_shape *shape = executor_input_of(exec)->shape;
+    const executor_batch b = executor_input(exec);
+    comm *c = executor_comm(exec);
     int failed = 0;
     if (c && c->rank) {
-        const comm_move move = comm_receive(0, b.weights, (size_t)(s->batch * s->seq_len) * sizeof *b.weights);
+        const comm_move move = comm_receive(0, b.weights, (size_t)(shape->batch * shape->seq_len) * sizeof *b.weights);
         failed = comm_exchange(c, &move, 1, e);
     } else {
-        failed = c ? send_parts(r, windows, n, s, c, e) : 0;
-        failed = failed ? failed : read_part(r, windows, n, s, 0, b.weights, e);
+        failed = c ? send_parts(r, windows, n, shape, c, e) : 0;
+        failed = failed ? failed : read_part(r, windows, n, shape, 0, b.weights, e);
     }
-    if (!failed && s->compare.cut > 0)
-        mark_tails(s, &b);
+    if (!failed && shape->compare.cut > 0)
+        mark_tails(shape, &b);
     return failed;
 }
 
@@ -279,19 +279,19 @@ void reference_close(reference *r)
 
 /* ---- their losses ---- */
 
-int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e)
+int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *exec, dataset_counts *counts, pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    const executor_batch b = executor_input(x);
-    for (int64_t i = 0; i < s->batch; i++) {
-        const int64_t at = i * s->seq_len;
-        const uint64_t of_step = (uint64_t)(s->rank * s->batch + i);
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted ? b.weights + at : NULL};
+    const step_shape *shape = executor_input_of(exec)->shape;
+    const executor_batch b = executor_input(exec);
+    for (int64_t i = 0; i < shape->batch; i++) {
+        const int64_t at = i * shape->seq_len;
+        const uint64_t of_step = (uint64_t)(shape->rank * shape->batch + i);
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, shape->weighted ? b.weights + at : NULL};
         int failed = dataset_eval_window(data, windows[of_step % n], &row, of_step < n ? counts : NULL, e);
         if (failed)
             return failed;
     }
-    executor_place(x);
+    executor_place(exec);
     return 0;
 }
 
@@ -331,14 +331,14 @@ static int compute_missing(const computing *c, const window_set *there, const wi
     return failed;
 }
 
-int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e)
+int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *exec, bool writes, pt_error *e)
 {
     window_set there = {0}, all = {0};
     int failed = make_set(&there, w, r->samples, e);
     if (!failed)
         failed = make_set(&all, w, w->samples, e);
     if (!failed)
-        failed = compute_missing(&(computing){r, w, j, x, model, writes}, &there, &all, e);
+        failed = compute_missing(&(computing){r, w, j, exec, model, writes}, &there, &all, e);
     free(there.bits);
     free(all.bits);
     if (failed)

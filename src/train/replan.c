@@ -38,45 +38,45 @@
 
 /* The costs from the times of timed tasks. If the median step took more than they explain, the rest is added as time outside the schedule;
  * if it took less, some of the timed steps were slow ones. */
-static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
+static int correct_costs(const trainer *trainer, costs *costs, forecast *f, pt_error *e)
 {
-    const schedule_input in = trainer_schedules(t);
-    const update_time update = trainer_plan(t)->update;
-    const unsigned kinds = search_kinds(&t->planning.search, update);
-    const double measured_ns = measured_median_s(&t->engine.measured, PATIENCE_WINDOW) * 1e9;
+    const schedule_input in = trainer_schedules(trainer);
+    const update_time update = trainer_plan(trainer)->update;
+    const unsigned kinds = search_kinds(&trainer->planning.search, update);
+    const double measured_ns = measured_median_s(&trainer->engine.measured, PATIENCE_WINDOW) * 1e9;
     schedule_kind first;
     int second;
-    *c = t->planning.profile.costs;
+    *costs = trainer->planning.profile.costs;
     steady_schedules(update, &first, &second);
     work_run runs[SCHEDULE_KINDS];
     int runs_n = 0;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         if (kind == (int)first || kind == second || (kind == SCHEDULE_EVAL && shape_has_baseline(in.shape)))
-            runs[runs_n++] = (work_run){executor_schedule(t->engine.x, (schedule_kind)kind), &t->engine.measured.work[kind]};
-    int failed = costs_adjust(c, &in, runs, runs_n, LEAST_SHARE, e);
+            runs[runs_n++] = (work_run){executor_schedule(trainer->engine.x, (schedule_kind)kind), &trainer->engine.measured.work[kind]};
+    int failed = costs_adjust(costs, &in, runs, runs_n, LEAST_SHARE, e);
     if (!failed)
-        failed = forecast_make(&in, kinds, c, f, e);
+        failed = forecast_make(&in, kinds, costs, f, e);
     if (failed)
         return failed;
     if (f->step_ns <= measured_ns)
-        c->step_ns += measured_ns - f->step_ns;
+        costs->step_ns += measured_ns - f->step_ns;
     else
-        costs_scale(c, measured_ns / f->step_ns);
-    return forecast_make(&in, kinds, c, f, e);
+        costs_scale(costs, measured_ns / f->step_ns);
+    return forecast_make(&in, kinds, costs, f, e);
 }
 
 /* The queue whose tasks differ most from the prediction, as a phrase: "disk reads take 3.1 times as long". It must be at least a
  * twentieth. */
-static void what_differs(const trainer *t, char *out, size_t n)
+static void what_differs(const trainer *trainer, char *out, size_t n)
 {
     static const char *const names[QUEUES] = {"computation takes", "copies to the device take", "copies from the device take",
                                               "updates on the host take", "disk reads take", "disk writes take",
                                               "exchanges with other ranks take"};
-    step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
+    step_times s = measured_times(&trainer->engine.measured, trainer_plan(trainer)->update);
     double most = 0;
     snprintf(out, n, "the tasks take as long as predicted, but more time passes between them");
     for (int q = 0; q < QUEUES; q++) {
-        double before = t->predicted.now.busy_ns[q], by = fabs(s.busy_ns[q] - before);
+        double before = trainer->predicted.now.busy_ns[q], by = fabs(s.busy_ns[q] - before);
         if (before > 0 && by > most && by > 0.05 * before) {
             most = by;
             snprintf(out, n, "%s %.2g times as long", names[q], s.busy_ns[q] / before);
@@ -99,47 +99,47 @@ static bool same_plan(const plan *a, const plan *b)
     return true;
 }
 
-static bool worth_moving(const trainer *t, double now_ns, const priced_plan *c)
+static bool worth_moving(const trainer *trainer, double now_ns, const priced_plan *c)
 {
-    double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)checkpoint_room(t).checkpoint_bytes;
-    return !same_plan(trainer_plan(t), &c->plan) && gain_s > WORTH * now_ns * 1e-9 &&
-           gain_s * (double)(t->job.steps - t->at.step) > moved / STATE_BANDWIDTH;
+    double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)checkpoint_room(trainer).checkpoint_bytes;
+    return !same_plan(trainer_plan(trainer), &c->plan) && gain_s > WORTH * now_ns * 1e-9 &&
+           gain_s * (double)(trainer->job.steps - trainer->at.step) > moved / STATE_BANDWIDTH;
 }
 
 /* ---- moving ---- */
 
 /* Has the run ended on another rank? */
-static bool is_over(const trainer *t) { return t->comm && comm_over(t->comm, NULL); }
+static bool is_over(const trainer *trainer) { return trainer->comm && comm_over(trainer->comm, NULL); }
 
-static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
+static int open_with_state(trainer *trainer, const char *checkpoint, pt_error *e)
 {
-    int failed = commits_open(t, e);
+    int failed = commits_open(trainer, e);
     if (!failed)
-        failed = trainer_open_engine(t, e);
-    failed = ranks_all(t, failed, e);
+        failed = trainer_open_engine(trainer, e);
+    failed = ranks_all(trainer, failed, e);
     if (failed)
         return failed;
-    failed = checkpoint_load_state(t, checkpoint, e);
+    failed = checkpoint_load_state(trainer, checkpoint, e);
     if (!failed)
-        failed = commits_begin(t, e);
-    return ranks_fail(t, failed, e);
+        failed = commits_begin(trainer, e);
+    return ranks_fail(trainer, failed, e);
 }
 
 /* Frees the memory, and allocates it for `next`, which is exchanged with the current plan. */
-static void leave(trainer *t, search_result *next)
+static void leave(trainer *trainer, search_result *next)
 {
-    search_result now = t->planning.result;
-    engine_close(&t->engine);
-    commits_leave(t);
-    t->planning.result = *next;
+    search_result now = trainer->planning.result;
+    engine_close(&trainer->engine);
+    commits_leave(trainer);
+    trainer->planning.result = *next;
     *next = now;
 }
 
 /* A smaller amount of free memory than the given budget is no reason to end the run here. */
-static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
+static int plan_for_what_is_left(trainer *trainer, search_result *next, pt_error *e)
 {
-    planning *p = &t->planning;
-    pt_train_options o = t->job.o;
+    planning *p = &trainer->planning;
+    pt_train_options o = trainer->job.o;
     planning fresh = *p;
     if (o.disk_memory && !disk_is_memory(p->disk_path))
         o.disk_memory = PT_AUTO;
@@ -160,171 +160,173 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 
 /* Opens the new plan with the state in `checkpoint`; if that fails, the old plan; if that fails, a plan for the memory that is left. `next`
  * receives the unused plan. */
-static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt_error *e)
+static int take_plan(trainer *trainer, search_result *next, const char *checkpoint, pt_error *e)
 {
-    leave(t, next);
-    int failed = open_with_state(t, checkpoint, e);
-    if (!failed || is_over(t))
+    leave(trainer, next);
+    int failed = open_with_state(trainer, checkpoint, e);
+    if (!failed || is_over(trainer))
         return failed;
-    leave(t, next);
-    failed = open_with_state(t, checkpoint, e);
-    if (!failed || t->comm)
+    leave(trainer, next);
+    failed = open_with_state(trainer, checkpoint, e);
+    if (!failed || trainer->comm)
         return failed;
-    failed = plan_for_what_is_left(t, next, e);
+    failed = plan_for_what_is_left(trainer, next, e);
     if (failed)
         return failed;
-    leave(t, next);
-    return open_with_state(t, checkpoint, e);
+    leave(trainer, next);
+    return open_with_state(trainer, checkpoint, e);
 }
 
-int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
+int replan_move(trainer *trainer, search_result *next, bool *moved, pt_error *e)
 {
     aside a;
     pt_error why = {0};
     *moved = false;
-    int failed = aside_begin(&a, t, e);
+    int failed = aside_begin(&a, trainer, e);
     if (failed)
         return failed;
-    if (checkpoint_write(t, &why)) {
-        if (is_over(t))
+    if (checkpoint_write(trainer, &why)) {
+        if (is_over(trainer))
             return pt_fail(e, why.code, "%s", why.text);
-        options_notice(&t->job.o, "the plan stays the same: the state could not be saved for the change (%.600s)", why.text);
-        return t->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
+        options_notice(&trainer->job.o, "the plan stays the same: the state could not be saved for the change (%.600s)", why.text);
+        return trainer->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
     }
     *moved = true;
-    failed = aside_spread(&a, t, e);
+    failed = aside_spread(&a, trainer, e);
     if (!failed)
-        failed = take_plan(t, next, a.path, e);
+        failed = take_plan(trainer, next, a.path, e);
     if (failed) {
-        engine_tear(&t->engine);
+        engine_tear(&trainer->engine);
         pt_error_prefix(e, "the run ends while its plan changes; the state is saved in %s, and `resume` continues from it", a.path);
         return failed;
     }
-    if (ranks_lead(t) && trainer_write_plan(t, &why))
-        options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
-    return aside_end(&a, t, e);
+    if (ranks_lead(trainer) && trainer_write_plan(trainer, &why))
+        options_notice(&trainer->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
+    return aside_end(&a, trainer, e);
 }
 
 /* ---- deciding ---- */
 
 /* A failure may mean only that the search lacks memory; the run is unaffected. */
-static int stay(trainer *t, const pt_error *why)
+static int stay(trainer *trainer, const pt_error *why)
 {
-    options_notice(&t->job.o, "the plan stays the same: the search for another one failed (%.600s)", why->text);
-    patience_decided(&t->predicted.patience, false);
+    options_notice(&trainer->job.o, "the plan stays the same: the search for another one failed (%.600s)", why->text);
+    patience_decided(&trainer->predicted.patience, false);
     return 0;
 }
 
 /* Corrects the costs and searches; `f`: the forecast of the current plan. */
-static int find_next(trainer *t, search_result *next, forecast *f, pt_error *e)
+static int find_next(trainer *trainer, search_result *next, forecast *f, pt_error *e)
 {
-    planning *p = &t->planning;
-    const costs before = p->profile.costs;
+    planning *planning = &trainer->planning;
+    const costs before = planning->profile.costs;
     costs now;
-    int failed = correct_costs(t, &now, f, e);
+    int failed = correct_costs(trainer, &now, f, e);
     if (failed)
         return failed;
-    p->profile.costs = now;
-    failed = planning_search(p, next, e);
+    planning->profile.costs = now;
+    failed = planning_search(planning, next, e);
     if (failed)
-        p->profile.costs = before;
+        planning->profile.costs = before;
     return failed;
 }
 
 /* Rank 0's, which the others wait for. */
 typedef struct verdict { bool found, worth; } verdict;
 
-static int decide(trainer *t, pt_error *e)
+static int decide(trainer *trainer, pt_error *e)
 {
     char differs[96], was[32], is[32], then[32], written[FORECAST_WRITTEN_BYTES];
-    const void *chunks = trainer_plan(t)->chunks;
-    forecast f = t->predicted.now;
+    const void *chunks = trainer_plan(trainer)->chunks;
+    forecast f = trainer->predicted.now;
     search_result next = {0};
     bool aside = false;
-    double measured_ns = measured_median_s(&t->engine.measured, PATIENCE_WINDOW) * 1e9;
+    double measured_ns = measured_median_s(&trainer->engine.measured, PATIENCE_WINDOW) * 1e9;
     pt_error why = {0};
     verdict v = {0};
-    int failed = ranks_slowest_work(t, e);
-    what_differs(t, differs, sizeof differs);
-    seconds_format(was, t->predicted.now.step_ns * 1e-9);
+    int failed = ranks_slowest_work(trainer, e);
+    what_differs(trainer, differs, sizeof differs);
+    seconds_format(was, trainer->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_ns * 1e-9);
-    if (!failed && ranks_lead(t)) {
-        v.found = !find_next(t, &next, &f, &why);
-        v.worth = v.found && worth_moving(t, f.step_ns, &next.best);
+    if (!failed && ranks_lead(trainer)) {
+        v.found = !find_next(trainer, &next, &f, &why);
+        v.worth = v.found && worth_moving(trainer, f.step_ns, &next.best);
     }
     if (!failed)
-        failed = ranks_share(t, &v, sizeof v, e);
+        failed = ranks_share(trainer, &v, sizeof v, e);
     if (!failed && !v.found)
-        return stay(t, &why);
+        return stay(trainer, &why);
     if (!failed && v.worth)
-        failed = ranks_take_next(t, &next, e);
+        failed = ranks_take_next(trainer, &next, e);
     if (!failed && v.worth)
-        failed = replan_move(t, &next, &aside, e);
+        failed = replan_move(trainer, &next, &aside, e);
     if (!aside)
-        t->predicted.now = f;
-    bool moved = trainer_plan(t)->chunks != chunks; /* false if there was no memory for another plan */
-    seconds_format(then, t->predicted.now.step_ns * 1e-9);
+        trainer->predicted.now = f;
+    bool moved = trainer_plan(trainer)->chunks != chunks; /* false if there was no memory for another plan */
+    seconds_format(then, trainer->predicted.now.step_ns * 1e-9);
     if (!failed && moved)
-        options_notice(&t->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
-                       forecast_written(&t->predicted.now, written));
-    else if (!failed && telling_is_first(&t->predicted.telling, measured_ns * 1e-9))
-        options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
+        options_notice(&trainer->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
+                       forecast_written(&trainer->predicted.now, written));
+    else if (!failed && telling_is_first(&trainer->predicted.telling, measured_ns * 1e-9))
+        options_notice(&trainer->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
                        v.worth ? "" : "; no faster one was found");
-    patience_decided(&t->predicted.patience, moved);
-    t->predicted.corrected_step = t->at.step;
-    t->predicted.moved_step = moved ? t->at.step : t->predicted.moved_step;
+    patience_decided(&trainer->predicted.patience, moved);
+    trainer->predicted.corrected_step = trainer->at.step;
+    trainer->predicted.moved_step = moved ? trainer->at.step : trainer->predicted.moved_step;
     search_result_free(&next);
     return failed;
 }
 
 /* A given plan stays, and so does its prediction. */
-static void tell_off(trainer *t)
+static void tell_off(trainer *trainer)
 {
     char differs[96], was[32], is[32];
-    what_differs(t, differs, sizeof differs);
-    seconds_format(was, t->predicted.now.step_ns * 1e-9);
-    seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is, was, differs);
-    t->predicted.told_off = true;
+    what_differs(trainer, differs, sizeof differs);
+    seconds_format(was, trainer->predicted.now.step_ns * 1e-9);
+    seconds_format(is, measured_median_s(&trainer->engine.measured, PATIENCE_WINDOW));
+    options_notice(&trainer->job.o, "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is, was,
+                   differs);
+    trainer->predicted.told_off = true;
 }
 
 /* Rank 0's look. A look is due on all ranks in the same step. */
-static int look(trainer *t, patience_answer *answer, pt_error *e)
+static int look(trainer *trainer, patience_answer *answer, pt_error *e)
 {
-    struct { patience of; patience_answer answer; } l = {t->predicted.patience, PATIENCE_NOTHING};
-    const int64_t steady = t->engine.measured.steady.n;
+    struct { patience of; patience_answer answer; } l = {trainer->predicted.patience, PATIENCE_NOTHING};
+    const int64_t steady = trainer->engine.measured.steady.n;
     int failed = 0;
     if (patience_is_due(&l.of, steady)) {
-        l.answer = patience_look(&l.of, steady, t->predicted.now.step_ns * 1e-9, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-        failed = ranks_share(t, &l, sizeof l, e);
+        l.answer = patience_look(&l.of, steady, trainer->predicted.now.step_ns * 1e-9,
+                                 measured_median_s(&trainer->engine.measured, PATIENCE_WINDOW));
+        failed = ranks_share(trainer, &l, sizeof l, e);
     }
-    t->predicted.patience = l.of;
+    trainer->predicted.patience = l.of;
     *answer = l.answer;
     return failed;
 }
 
-static void tell_lasting(trainer *t)
+static void tell_lasting(trainer *trainer)
 {
     char was[32], is[32];
-    seconds_format(was, t->predicted.telling.told_s);
-    const double now_s = measured_median_s(&t->engine.measured, PATIENCE_WINDOW);
-    if (telling_is_due(&t->predicted.telling, now_s))
-        options_notice(&t->job.o, "steps take %s now, no longer %s: the plan stays the same", seconds_format(is, now_s), was);
+    seconds_format(was, trainer->predicted.telling.told_s);
+    const double now_s = measured_median_s(&trainer->engine.measured, PATIENCE_WINDOW);
+    if (telling_is_due(&trainer->predicted.telling, now_s))
+        options_notice(&trainer->job.o, "steps take %s now, no longer %s: the plan stays the same", seconds_format(is, now_s), was);
 }
 
-int replan_look(trainer *t, pt_error *e)
+int replan_look(trainer *trainer, pt_error *e)
 {
     patience_answer answer;
-    if (t->predicted.told_off || t->at.step >= t->job.steps)
+    if (trainer->predicted.told_off || trainer->at.step >= trainer->job.steps)
         return 0;
-    tell_lasting(t);
-    int failed = look(t, &answer, e);
+    tell_lasting(trainer);
+    int failed = look(trainer, &answer, e);
     if (failed || answer == PATIENCE_NOTHING)
         return failed;
-    if (answer == PATIENCE_DECIDE && t->job.o.plan_file)
-        tell_off(t);
+    if (answer == PATIENCE_DECIDE && trainer->job.o.plan_file)
+        tell_off(trainer);
     else if (answer == PATIENCE_DECIDE)
-        failed = decide(t, e);
-    measured_again(&t->engine.measured);
+        failed = decide(trainer, e);
+    measured_again(&trainer->engine.measured);
     return failed;
 }

@@ -44,13 +44,13 @@ static double mean_balance(const routing *r, int64_t k)
     return sum / (double)r->units;
 }
 
-void routing_measure(const trainer *t, pt_step *s)
+void routing_measure(const trainer *trainer, pt_step *step)
 {
-    const model *m = t->job.model;
-    const model_config *c = &m->config;
-    const step_shape *all = &t->job.shape;
-    const routing r = {executor_routing(t->engine.x), all->units_n, routing_offset(m, all, (int)c->layers), routing_entries(m, all),
-                       c->experts};
+    const model *m = trainer->job.model;
+    const model_config *config = &m->config;
+    const step_shape *all = &trainer->job.shape;
+    const routing r = {executor_routing(trainer->engine.x), all->units_n, routing_offset(m, all, (int)config->layers),
+                       routing_entries(m, all), config->experts};
     int64_t most = 0, idle = 0;
     for (int64_t first = 0; first < r.stride; first += r.entries)
         for (int64_t i = 0; i < r.experts; i++) {
@@ -58,8 +58,8 @@ void routing_measure(const trainer *t, pt_step *s)
             most = rows > most ? rows : most;
             idle += rows == 0;
         }
-    const double rows = (double)(all->batch * all->seq_len * c->experts_used);
-    s->expert_load_max = r.stride ? (double)most / rows * (double)c->experts : NAN;
-    s->experts_idle = r.stride ? (double)idle / (double)(r.stride / r.entries * c->experts) : NAN;
-    s->aux_loss = r.stride && all->router_aux > 0 ? mean_balance(&r, c->experts_used) : NAN;
+    const double rows = (double)(all->batch * all->seq_len * config->experts_used);
+    step->expert_load_max = r.stride ? (double)most / rows * (double)config->experts : NAN;
+    step->experts_idle = r.stride ? (double)idle / (double)(r.stride / r.entries * config->experts) : NAN;
+    step->aux_loss = r.stride && all->router_aux > 0 ? mean_balance(&r, config->experts_used) : NAN;
 }

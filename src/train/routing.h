@@ -5,6 +5,6 @@
 #include "train/trainer.h"
 
 /* Sets the step's expert_load_max, experts_idle and aux_loss, from the executor's rows of all ranks. */
-void routing_measure(const trainer *t, pt_step *s);
+void routing_measure(const trainer *trainer, pt_step *step);
 
 #endif

@@ -35,31 +35,31 @@ static int say(pt_generator *g, const char *prompt, bool chats, text_buffer *out
 }
 
 /* On one line of a screen. */
-static void show(const trainer *t, const said_sample *s)
+static void show(const trainer *trainer, const said_sample *s)
 {
     char line[SHOWN_BYTES + 1];
     size_t n = 0;
     for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
         line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     line[n] = 0;
-    options_notice(&t->job.o, "after %lld step%s the model %s \"%.200s\": %s", (long long)s->step,
-                   plural((uint64_t)s->step), dataset_chats(t->job.data) ? "replies to" : "continues", s->prompt, line);
+    options_notice(&trainer->job.o, "after %lld step%s the model %s \"%.200s\": %s", (long long)s->step,
+                   plural((uint64_t)s->step), dataset_chats(trainer->job.data) ? "replies to" : "continues", s->prompt, line);
 }
 
-static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
+static int say_all(trainer *trainer, bool trained, said_samples *all, pt_error *e)
 {
-    const pt_train_options *o = &t->job.o;
-    const bool adapters = t->job.model->adapters;
+    const pt_train_options *o = &trainer->job.o;
+    const bool adapters = trainer->job.model->adapters;
     char path[FILE_PATH_BYTES];
     pt_generate_options g;
     pt_generator *generator;
     text_buffer text = {0};
     pt_generate_defaults(&g);
-    g.model = trained && !adapters ? t->out.path : o->model;
-    g.adapter = !adapters ? NULL : trained ? t->out.path : o->adapter;
+    g.model = trained && !adapters ? trainer->out.path : o->model;
+    g.adapter = !adapters ? NULL : trained ? trainer->out.path : o->adapter;
     g.chat_template = chat_template_file(o->chat_template, o->adapter, path);
     g.plain_contents = o->plain_contents;
-    g.base = o->base >= PT_BASE_NF4 && base_is_whole(t->job.model) ? o->base : PT_BASE_AS_COMPUTED;
+    g.base = o->base >= PT_BASE_NF4 && base_is_whole(trainer->job.model) ? o->base : PT_BASE_AS_COMPUTED;
     g.temperature = 0;
     g.repetition_penalty = 1;
     g.precision = o->precision;
@@ -72,34 +72,35 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
         options_notice(o, "samples are made without `base` %s, because some matrices of layers are trained", base_name(o->base));
     int failed = pt_generator_open(&g, &generator, e);
     for (int i = 0; i < o->sample_n && !failed; i++) {
-        failed = say(generator, o->sample[i], dataset_chats(t->job.data), &text, e);
+        failed = say(generator, o->sample[i], dataset_chats(trainer->job.data), &text, e);
         if (!failed)
-            failed = said_add(all, t->at.step, o->sample[i], text.bytes, e);
+            failed = said_add(all, trainer->at.step, o->sample[i], text.bytes, e);
         if (!failed)
-            show(t, &all->list[all->n - 1]);
+            show(trainer, &all->list[all->n - 1]);
     }
     text_buffer_free(&text);
     pt_generator_close(generator);
     return failed;
 }
 
-void samples_take(trainer *t, bool trained)
+void samples_take(trainer *trainer, bool trained)
 {
     char path[FILE_PATH_BYTES];
     said_samples all;
     pt_error e = {0};
-    if (!t->job.o.sample_n)
+    if (!trainer->job.o.sample_n)
         return;
-    int failed = path_join(path, t->out.path, SAMPLES_NAME, &e);
+    int failed = path_join(path, trainer->out.path, SAMPLES_NAME, &e);
     if (!failed)
         failed = said_read(path, &all, &e);
     if (!failed) {
-        said_cut(&all, t->at.step);
-        failed = say_all(t, trained, &all, &e);
+        said_cut(&all, trainer->at.step);
+        failed = say_all(trainer, trained, &all, &e);
         if (!failed)
             failed = said_write(path, &all, &e);
         said_free(&all);
     }
     if (failed)
-        options_notice(&t->job.o, "no samples after %lld step%s: %.800s", (long long)t->at.step, plural((uint64_t)t->at.step), e.text);
+        options_notice(&trainer->job.o, "no samples after %lld step%s: %.800s", (long long)trainer->at.step,
+                       plural((uint64_t)trainer->at.step), e.text);
 }

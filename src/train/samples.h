@@ -9,6 +9,6 @@
 
 /* Samples from the given model (with the adapter that the run continues), or from the trained one (the written model, or the adapter with
  * its base), after the completed steps, into samples.jsonl. If the data are chats, each prompt is a user's message. */
-void samples_take(trainer *t, bool trained);
+void samples_take(trainer *trainer, bool trained);
 
 #endif

@@ -99,13 +99,13 @@ static int find_stored_type(selection *s, pt_error *e)
 
 static int open_planning(selection *s, pt_error *e)
 {
-    planning *p = &s->planning;
-    p->o = &s->o;
-    p->model = s->model;
-    p->shape = &s->shape;
-    p->evaluates = options_evaluate(&s->o);
-    int failed = !s->o.machine_file ? planning_open_device(p, &s->o, e) : 0;
-    return failed ? failed : planning_prepare(p, e);
+    planning *planning = &s->planning;
+    planning->o = &s->o;
+    planning->model = s->model;
+    planning->shape = &s->shape;
+    planning->evaluates = options_evaluate(&s->o);
+    int failed = !s->o.machine_file ? planning_open_device(planning, &s->o, e) : 0;
+    return failed ? failed : planning_prepare(planning, e);
 }
 
 static int open_model(selection *s, pt_error *e)

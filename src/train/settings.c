@@ -30,29 +30,29 @@ static json_t *shortened(json_t *list)
     return first;
 }
 
-static json_t *window_json(const model_config *c)
+static json_t *window_json(const model_config *config)
 {
     json_t *list = json_array();
-    for (int i = 0; i < c->layers; i++)
-        json_array_append_new(list, json_integer((json_int_t)c->window[i]));
+    for (int i = 0; i < config->layers; i++)
+        json_array_append_new(list, json_integer((json_int_t)config->window[i]));
     return shortened(list);
 }
 
-static json_t *layer_scale_json(const model_config *c)
+static json_t *layer_scale_json(const model_config *config)
 {
     json_t *list = json_array();
-    for (int i = 0; i < c->layers; i++)
-        json_array_append_new(list, json_real((double)c->layer_scale[i]));
+    for (int i = 0; i < config->layers; i++)
+        json_array_append_new(list, json_real((double)config->layer_scale[i]));
     return shortened(list);
 }
 
-static json_t *mixer_json(const model_config *c)
+static json_t *mixer_json(const model_config *config)
 {
     static const char *const names[] = {[MIXER_ATTENTION] = "attention", [MIXER_DELTA] = "delta rule", [MIXER_MAMBA] = "mamba-2",
                                         [MIXER_CONV] = "convolution", [MIXER_NONE] = "none"};
     json_t *list = json_array();
-    for (int i = 0; i < c->layers; i++)
-        json_array_append_new(list, json_string(names[c->mixer[i]]));
+    for (int i = 0; i < config->layers; i++)
+        json_array_append_new(list, json_string(names[config->mixer[i]]));
     return shortened(list);
 }
 
@@ -72,14 +72,14 @@ static json_t *model_factors_json(const model_factors *f)
 }
 
 /* Everything that a rope's table depends on, and nothing that its type does not use. */
-static void add_rope(json_t *all, const rope_config *r, const model_config *c)
+static void add_rope(json_t *all, const rope_config *r, const model_config *config)
 {
     static const char *const types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
                                         [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",     [ROPE_LONG] = "longrope",
                                         [ROPE_PARTIAL] = "proportional"};
     json_object_set_new(all, "rope_theta", json_real(r->theta));
     json_object_set_new(all, "rope_type", json_string(types[r->kind]));
-    if (r->rotated != c->head_dim)
+    if (r->rotated != config->head_dim)
         json_object_set_new(all, "rotated elements of a head", json_integer((json_int_t)r->rotated));
     if (r->kind == ROPE_PARTIAL)
         json_object_set_new(all, "pairs of a head that turn", json_integer((json_int_t)r->turning));
@@ -106,25 +106,25 @@ static void add_rope(json_t *all, const rope_config *r, const model_config *c)
         json_object_set_new(all, "scaling_beta", json_real(r->scaling_beta));
 }
 
-static json_t *layer_rope_json(const model_config *c)
+static json_t *layer_rope_json(const model_config *config)
 {
     json_t *list = json_array();
-    for (int i = 0; i < c->layers; i++)
-        json_array_append_new(list, json_integer(c->layer_rope[i]));
+    for (int i = 0; i < config->layers; i++)
+        json_array_append_new(list, json_integer(config->layer_rope[i]));
     return shortened(list);
 }
 
-static void add_ropes(json_t *all, const model_config *c)
+static void add_ropes(json_t *all, const model_config *config)
 {
-    add_rope(all, &c->rope[0], c);
-    if (c->ropes_n > 1) {
+    add_rope(all, &config->rope[0], config);
+    if (config->ropes_n > 1) {
         json_t *second = json_object();
-        add_rope(second, &c->rope[1], c);
+        add_rope(second, &config->rope[1], config);
         json_object_set_new(all, "second rope", second);
     }
-    if (c->rope_neighbours)
+    if (config->rope_neighbours)
         json_object_set_new(all, "rope of neighbours", json_true());
-    json_t *layers = layer_rope_json(c);
+    json_t *layers = layer_rope_json(config);
     if (!json_is_integer(layers) || json_integer_value(layers))
         json_object_set(all, "rope of each layer", layers);
     json_decref(layers);
@@ -138,110 +138,110 @@ static void add_number(json_t *all, const char *name, double value, double usual
 }
 
 /* Of attention. */
-static void add_heads(json_t *all, const model_config *c)
+static void add_heads(json_t *all, const model_config *config)
 {
-    add_number(all, "key heads of layers without a window", (double)c->full_kv_heads, 0);
-    add_number(all, "head dimension of layers without a window", (double)c->full_head_dim, 0);
-    add_number(all, "keys as values", c->keys_as_values, 0);
-    add_number(all, "layers that read another's keys", (double)c->kv_shared, 0);
-    add_number(all, "width of layers' inputs", (double)c->input_width, 0);
-    add_number(all, "MLPs of such layers twice as wide", c->double_wide, 0);
-    add_number(all, "latent of queries", (double)c->q_latent, 0);
-    add_number(all, "latent of keys and values", (double)c->kv_latent, 0);
-    add_number(all, "elements of shared keys", (double)c->shared_dim, 0);
-    add_number(all, "elements of values", (double)c->value_dim, 0);
-    add_number(all, "norm of values", c->value_norm, 0);
-    add_number(all, "factor of a layer's output", c->scaled, 0);
-    add_number(all, "gates of attention's output", c->output_gate, 0);
-    add_number(all, "sinks", c->sinks, 0);
+    add_number(all, "key heads of layers without a window", (double)config->full_kv_heads, 0);
+    add_number(all, "head dimension of layers without a window", (double)config->full_head_dim, 0);
+    add_number(all, "keys as values", config->keys_as_values, 0);
+    add_number(all, "layers that read another's keys", (double)config->kv_shared, 0);
+    add_number(all, "width of layers' inputs", (double)config->input_width, 0);
+    add_number(all, "MLPs of such layers twice as wide", config->double_wide, 0);
+    add_number(all, "latent of queries", (double)config->q_latent, 0);
+    add_number(all, "latent of keys and values", (double)config->kv_latent, 0);
+    add_number(all, "elements of shared keys", (double)config->shared_dim, 0);
+    add_number(all, "elements of values", (double)config->value_dim, 0);
+    add_number(all, "norm of values", config->value_norm, 0);
+    add_number(all, "factor of a layer's output", config->scaled, 0);
+    add_number(all, "gates of attention's output", config->output_gate, 0);
+    add_number(all, "sinks", config->sinks, 0);
 }
 
-static void add_mixers(json_t *all, const model_config *c)
+static void add_mixers(json_t *all, const model_config *config)
 {
-    json_object_set_new(all, "mixer of each layer", mixer_json(c));
-    add_number(all, "tokens under a convolution", (double)c->taps, 0);
-    add_number(all, "bias of convolutions", c->conv_bias, 0);
-    add_number(all, "bias of mixers", c->mix_bias, 0);
-    add_number(all, "least step of a scan", (double)c->step_least, 0);
-    if (isfinite(c->step_most))
-        add_number(all, "largest step of a scan", (double)c->step_most, 0);
-    add_number(all, "key heads of a scan", (double)c->scan_key_heads, 0);
-    add_number(all, "heads of a scan", (double)c->scan_heads, 0);
-    add_number(all, "key dimension of a scan", (double)c->scan_key_dim, 0);
-    add_number(all, "head dimension of a scan", (double)c->scan_dim, 0);
+    json_object_set_new(all, "mixer of each layer", mixer_json(config));
+    add_number(all, "tokens under a convolution", (double)config->taps, 0);
+    add_number(all, "bias of convolutions", config->conv_bias, 0);
+    add_number(all, "bias of mixers", config->mix_bias, 0);
+    add_number(all, "least step of a scan", (double)config->step_least, 0);
+    if (isfinite(config->step_most))
+        add_number(all, "largest step of a scan", (double)config->step_most, 0);
+    add_number(all, "key heads of a scan", (double)config->scan_key_heads, 0);
+    add_number(all, "heads of a scan", (double)config->scan_heads, 0);
+    add_number(all, "key dimension of a scan", (double)config->scan_key_dim, 0);
+    add_number(all, "head dimension of a scan", (double)config->scan_dim, 0);
 }
 
-static json_t *sparse_json(const model_config *c)
+static json_t *sparse_json(const model_config *config)
 {
     json_t *list = json_array();
-    for (int i = 0; i < c->layers; i++)
-        json_array_append_new(list, json_boolean(c->sparse[i]));
+    for (int i = 0; i < config->layers; i++)
+        json_array_append_new(list, json_boolean(config->sparse[i]));
     return shortened(list);
 }
 
-static void add_experts(json_t *all, const model_config *c)
+static void add_experts(json_t *all, const model_config *config)
 {
-    json_object_set_new(all, "experts in each layer", sparse_json(c));
-    add_number(all, "experts", (double)c->experts, 0);
-    add_number(all, "experts of a token", (double)c->experts_used, 0);
-    add_number(all, "width of an expert", (double)c->expert_ffn, 0);
-    add_number(all, "latent of experts", (double)c->expert_latent, 0);
-    add_number(all, "kind of router", c->router, 0);
-    add_number(all, "norm of the experts' weights", c->router_norm, 0);
-    add_number(all, "correction of the choice", c->router_correction, 0);
-    add_number(all, "bias of the router", c->router_bias, 0);
-    add_number(all, "groups of experts", (double)c->router_groups, 1);
-    add_number(all, "groups of experts of a token", (double)c->router_groups_used, 1);
-    add_number(all, "factor of the experts' weights", (double)c->router_scale, 1);
-    add_number(all, "addend of the weights' sum", (double)c->router_eps, 0);
-    add_number(all, "least sum of the weights", (double)c->router_least, 0);
-    add_number(all, "width of the shared expert", (double)c->shared_ffn, 0);
-    add_number(all, "gate of the shared expert", c->shared_gate, 0);
-    add_number(all, "norms of the experts' own", c->experts_beside, 0);
-    add_number(all, "bias of experts", c->expert_bias, 0);
-    add_number(all, "alpha of experts", (double)c->expert_alpha, 0);
-    add_number(all, "limit of experts", (double)c->expert_limit, 0);
+    json_object_set_new(all, "experts in each layer", sparse_json(config));
+    add_number(all, "experts", (double)config->experts, 0);
+    add_number(all, "experts of a token", (double)config->experts_used, 0);
+    add_number(all, "width of an expert", (double)config->expert_ffn, 0);
+    add_number(all, "latent of experts", (double)config->expert_latent, 0);
+    add_number(all, "kind of router", config->router, 0);
+    add_number(all, "norm of the experts' weights", config->router_norm, 0);
+    add_number(all, "correction of the choice", config->router_correction, 0);
+    add_number(all, "bias of the router", config->router_bias, 0);
+    add_number(all, "groups of experts", (double)config->router_groups, 1);
+    add_number(all, "groups of experts of a token", (double)config->router_groups_used, 1);
+    add_number(all, "factor of the experts' weights", (double)config->router_scale, 1);
+    add_number(all, "addend of the weights' sum", (double)config->router_eps, 0);
+    add_number(all, "least sum of the weights", (double)config->router_least, 0);
+    add_number(all, "width of the shared expert", (double)config->shared_ffn, 0);
+    add_number(all, "gate of the shared expert", config->shared_gate, 0);
+    add_number(all, "norms of the experts' own", config->experts_beside, 0);
+    add_number(all, "bias of experts", config->expert_bias, 0);
+    add_number(all, "alpha of experts", (double)config->expert_alpha, 0);
+    add_number(all, "limit of experts", (double)config->expert_limit, 0);
 }
 
-json_t *model_json(const model_config *c)
+json_t *model_json(const model_config *config)
 {
     static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu",
                                               [ACT_RELU] = "relu", [ACT_RELU2] = "relu2"};
-    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}",
-                            "model_type", c->model_type, "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->hidden,
-                            "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
-                            "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "intermediate_size",
-                            (json_int_t)c->ffn, "norm", c->norm == NORM_RMS ? "rms" : "layer", "norm eps", (double)c->norm_eps,
-                            "activation", activations[c->activation], "gated", (int)c->gated, "bias of q, k and v", (int)c->qkv_bias,
-                            "bias of attention's output", (int)c->out_bias, "mlp_bias", (int)c->mlp_bias, "norm of q and k",
-                            c->qk_norm != QK_NORM_NONE, "tie_word_embeddings", (int)c->tied, "attention scale", (double)c->attention_scale,
-                            "attention scale by layer", layer_scale_json(c), "sliding_window", window_json(c), "pad_token_id",
-                            (json_int_t)c->padding);
-    if (c->position == POSITION_ROTARY)
-        add_ropes(all, c);
+    json_t *all = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}", "model_type",
+        config->model_type, "vocab_size", (json_int_t)config->vocab, "hidden_size", (json_int_t)config->hidden, "num_hidden_layers",
+        (json_int_t)config->layers, "num_attention_heads", (json_int_t)config->heads, "num_key_value_heads", (json_int_t)config->kv_heads,
+        "head_dim", (json_int_t)config->head_dim, "intermediate_size", (json_int_t)config->ffn, "norm",
+        config->norm == NORM_RMS ? "rms" : "layer", "norm eps", (double)config->norm_eps, "activation", activations[config->activation],
+        "gated", (int)config->gated, "bias of q, k and v", (int)config->qkv_bias, "bias of attention's output", (int)config->out_bias,
+        "mlp_bias", (int)config->mlp_bias, "norm of q and k", config->qk_norm != QK_NORM_NONE, "tie_word_embeddings", (int)config->tied,
+        "attention scale", (double)config->attention_scale, "attention scale by layer", layer_scale_json(config), "sliding_window",
+        window_json(config), "pad_token_id", (json_int_t)config->padding);
+    if (config->position == POSITION_ROTARY)
+        add_ropes(all, config);
     else
-        json_object_set_new(all, "positions", json_integer((json_int_t)c->max_positions));
-    add_number(all, "norm before a branch", c->pre_norm, 1);
-    add_number(all, "norm after a branch", c->post_norm, 0);
-    add_number(all, "parallel branches", c->parallel, 0);
-    add_number(all, "one norm for both branches", c->one_norm, 0);
-    add_number(all, "norm offset", (double)c->norm_offset, 0);
-    add_number(all, "embedding scale", (double)c->embedding_scale, 1);
-    add_number(all, "residual scale", (double)c->residual_scale, 1);
-    add_number(all, "logit scale", (double)c->logit_scale, 1);
-    add_number(all, "attention softcap", (double)c->attention_softcap, 0);
-    add_number(all, "labels", (double)c->labels, 0);
-    add_number(all, "logit softcap", (double)c->logit_softcap, 0);
-    add_heads(all, c);
-    if (c->taps)
-        add_mixers(all, c);
-    if (c->attends_beside) {
-        json_object_set_new(all, "factors", model_factors_json(&c->factor));
-        add_number(all, "norm after a scan", c->mix_norm, 0);
-        add_number(all, "norm before the gate", c->mix_norm_first, 0);
+        json_object_set_new(all, "positions", json_integer((json_int_t)config->max_positions));
+    add_number(all, "norm before a branch", config->pre_norm, 1);
+    add_number(all, "norm after a branch", config->post_norm, 0);
+    add_number(all, "parallel branches", config->parallel, 0);
+    add_number(all, "one norm for both branches", config->one_norm, 0);
+    add_number(all, "norm offset", (double)config->norm_offset, 0);
+    add_number(all, "embedding scale", (double)config->embedding_scale, 1);
+    add_number(all, "residual scale", (double)config->residual_scale, 1);
+    add_number(all, "logit scale", (double)config->logit_scale, 1);
+    add_number(all, "attention softcap", (double)config->attention_softcap, 0);
+    add_number(all, "labels", (double)config->labels, 0);
+    add_number(all, "logit softcap", (double)config->logit_softcap, 0);
+    add_heads(all, config);
+    if (config->taps)
+        add_mixers(all, config);
+    if (config->attends_beside) {
+        json_object_set_new(all, "factors", model_factors_json(&config->factor));
+        add_number(all, "norm after a scan", config->mix_norm, 0);
+        add_number(all, "norm before the gate", config->mix_norm_first, 0);
     }
-    if (c->experts)
-        add_experts(all, c);
+    if (config->experts)
+        add_experts(all, config);
     return all;
 }
 

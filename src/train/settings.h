@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "train/job.h"
 
-json_t *model_json(const model_config *c); /* new references */
+json_t *model_json(const model_config *config); /* new references */
 json_t *settings_json(const job *j);
 /* All options that the result depends on, with the values that the run uses: data and model by their paths. */
 json_t *settings_all_json(const job *j);

@@ -4,9 +4,9 @@
 
 #include "train/trainer.h"
 
-/* t->job.o must be set. The engine is CURRENT afterwards. */
-int trainer_setup(trainer *t, pt_error *e);
+/* trainer->job.o must be set. The engine is CURRENT afterwards. */
+int trainer_setup(trainer *trainer, pt_error *e);
 /* Plans for the parameters that are trained now, in what is known of the machine. The engine must be CLOSED. */
-int trainer_plan_again(trainer *t, pt_error *e);
+int trainer_plan_again(trainer *trainer, pt_error *e);
 
 #endif

@@ -31,61 +31,61 @@ static int make_mark(const shared_stage *s, mark *m, pt_error *e)
     return failed;
 }
 
-static int look(shared_stage *s, const trainer *t, const mark *m, pt_error *e)
+static int look(shared_stage *s, const trainer *trainer, const mark *m, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
     int failed = path_join(file, m->path, m->name, e);
     int64_t see = !failed && path_exists(file) && !access(m->path, W_OK);
     if (!failed)
-        failed = ranks_add(t, &see, e);
-    s->seen = see == t->comm->ranks;
-    if (ranks_lead(t))
+        failed = ranks_add(trainer, &see, e);
+    s->seen = see == trainer->comm->ranks;
+    if (ranks_lead(trainer))
         unlink(file);
     return failed;
 }
 
 /* Sends rank 0's mark and path to all ranks. */
-static int share_mark(shared_stage *s, const trainer *t, mark *m, pt_error *e)
+static int share_mark(shared_stage *s, const trainer *trainer, mark *m, pt_error *e)
 {
     memcpy(m->path, s->path, sizeof m->path);
-    int failed = ranks_share(t, m, sizeof *m, e);
+    int failed = ranks_share(trainer, m, sizeof *m, e);
     if (!failed && (!memchr(m->name, 0, sizeof m->name) || !memchr(m->path, 0, sizeof m->path)))
         failed = pt_fail(e, PT_FAILED, "rank 0 names a folder without an end");
     if (!failed)
         memcpy(s->path, m->path, sizeof s->path);
-    return failed ? failed : look(s, t, m, e);
+    return failed ? failed : look(s, trainer, m, e);
 }
 
-static int begin_own(shared_stage *s, const trainer *t, const char *final_path, mark *m, pt_error *e)
+static int begin_own(shared_stage *s, const trainer *trainer, const char *final_path, mark *m, pt_error *e)
 {
-    if (!ranks_lead(t))
+    if (!ranks_lead(trainer))
         return 0;
     int failed = dir_stage_begin(&s->own, final_path, e);
     if (!failed)
         memcpy(s->path, s->own.path, sizeof s->path);
-    return failed || !t->comm ? failed : make_mark(s, m, e);
+    return failed || !trainer->comm ? failed : make_mark(s, m, e);
 }
 
-int shared_stage_begin(shared_stage *s, const trainer *t, const char *final_path, pt_error *e)
+int shared_stage_begin(shared_stage *s, const trainer *trainer, const char *final_path, pt_error *e)
 {
     *s = (shared_stage){.own.lock = -1};
     mark *m = calloc(1, sizeof *m);
-    int failed = m ? begin_own(s, t, final_path, m, e) : pt_fail(e, PT_FAILED, "out of memory");
-    failed = ranks_all(t, failed, e);
-    if (!failed && t->comm)
-        failed = share_mark(s, t, m, e);
+    int failed = m ? begin_own(s, trainer, final_path, m, e) : pt_fail(e, PT_FAILED, "out of memory");
+    failed = ranks_all(trainer, failed, e);
+    if (!failed && trainer->comm)
+        failed = share_mark(s, trainer, m, e);
     free(m);
     if (failed)
         dir_stage_abort(&s->own);
     return failed;
 }
 
-int shared_stage_end(shared_stage *s, const trainer *t, int failed, bool agreed, shared_stage_commit commit, pt_error *e)
+int shared_stage_end(shared_stage *s, const trainer *trainer, int failed, bool agreed, shared_stage_commit commit, pt_error *e)
 {
     if (failed && !agreed)
-        ranks_fail(t, failed, e); /* they may wait for something else of this rank */
+        ranks_fail(trainer, failed, e); /* they may wait for something else of this rank */
     if (!failed)
-        failed = ranks_all(t, ranks_lead(t) ? commit(t, &s->own, e) : 0, e);
+        failed = ranks_all(trainer, ranks_lead(trainer) ? commit(trainer, &s->own, e) : 0, e);
     dir_stage_abort(&s->own);
     return failed;
 }

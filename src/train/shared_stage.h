@@ -15,9 +15,9 @@ typedef struct shared_stage {
 typedef int (*shared_stage_commit)(const trainer *t, dir_stage *own, pt_error *e);
 
 /* Fails on all ranks if it fails on one. */
-int shared_stage_begin(shared_stage *s, const trainer *t, const char *final_path, pt_error *e);
+int shared_stage_begin(shared_stage *s, const trainer *trainer, const char *final_path, pt_error *e);
 /* `failed`: the result of this rank's writing. agreed: the ranks know each other's results. If all succeeded, rank 0 calls `commit`, and
  * all ranks learn whether it failed. Returns the failure; the staged folder is then removed, on all ranks. */
-int shared_stage_end(shared_stage *s, const trainer *t, int failed, bool agreed, shared_stage_commit commit, pt_error *e);
+int shared_stage_end(shared_stage *s, const trainer *trainer, int failed, bool agreed, shared_stage_commit commit, pt_error *e);
 
 #endif

@@ -5,8 +5,8 @@
 #include "train/trainer.h"
 
 /* As pt_trainer_step. *hopeless: trying again would fail in the same way. */
-int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e);
+int step_take(trainer *trainer, pt_step *step, bool *hopeless, pt_error *e);
 /* Sets the fields of `s` about an evaluation; not evaluated: it was stopped. tokens: targets. */
-int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e);
+int step_evaluate(trainer *trainer, pt_step *step, int64_t *tokens, pt_error *e);
 
 #endif

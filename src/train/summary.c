@@ -11,29 +11,30 @@
 #include <string.h>
 
 /* The plan, in sentences. */
-static void describe_plan(const trainer *t, char *out, size_t n)
+static void describe_plan(const trainer *trainer, char *out, size_t n)
 {
-    const plan *p = trainer_plan(t);
+    const plan *plan = trainer_plan(trainer);
     int placements[TIERS] = {0};
-    for (int i = 0; i < p->chunks_n; i++)
-        placements[p->chunks[i].placement]++;
+    for (int i = 0; i < plan->chunks_n; i++)
+        placements[plan->chunks[i].placement]++;
     char size[32], layers[160];
-    size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", p->chunks_n, plural((uint64_t)p->chunks_n),
-                                   size_format(size, (uint64_t)p->chunk_bytes));
+    size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", plan->chunks_n, plural((uint64_t)plan->chunks_n),
+                                   size_format(size, (uint64_t)plan->chunk_bytes));
     for (int k = 0; k < TIERS && used < n; k++)
         if (placements[k])
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", placements[k], tier_names[k]);
     if (used < n)
-        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s%s", update_time_words[p->update],
-                                 (long long)p->micro_batch, plural((uint64_t)p->micro_batch), p->ranges ? "; experts by ranges" : "");
-    for (int line = 0; explain_layers(p, model_passing_layers(t->job.model), line, layers, sizeof layers) && used < n; line++)
+        used +=
+            (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s%s", update_time_words[plan->update],
+                             (long long)plan->micro_batch, plural((uint64_t)plan->micro_batch), plan->ranges ? "; experts by ranges" : "");
+    for (int line = 0; explain_layers(plan, model_passing_layers(trainer->job.model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }
 
 /* How busy each queue will be, and what is written to the disk. */
-static void describe_limits(const trainer *t, char *out, size_t n)
+static void describe_limits(const trainer *trainer, char *out, size_t n)
 {
-    const forecast *f = &t->predicted.now;
+    const forecast *f = &trainer->predicted.now;
     size_t used = 0;
     char written[FORECAST_WRITTEN_BYTES];
     out[0] = 0;
@@ -45,13 +46,13 @@ static void describe_limits(const trainer *t, char *out, size_t n)
         snprintf(out + used, n - used, "%s", forecast_written(f, written));
 }
 
-static const char *measured_words(const trainer *t)
+static const char *measured_words(const trainer *trainer)
 {
     static const char *const words[] = {[MEASURED_NOTHING] = "nothing", [MEASURED_STEADY] = "steady steps",
                                         [MEASURED_APART] = "steps without the updates that an evaluation or a checkpoint waits for",
                                         [MEASURED_FIRST] = "the first step, which is slower because its memory is used for the first time"};
     measured_kind kind;
-    measured_any_s(&t->engine.measured, &kind);
+    measured_any_s(&trainer->engine.measured, &kind);
     return words[kind];
 }
 
@@ -105,28 +106,29 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
 
 /* ---- predicted and measured ---- */
 
-static pt_timing timing_of(const trainer *t, const char *name, double first_ns, double now_ns, double measured_s)
+static pt_timing timing_of(const trainer *trainer, const char *name, double first_ns, double now_ns, double measured_s)
 {
-    return (pt_timing){name, first_ns * 1e-9, t->predicted.corrected_step ? now_ns * 1e-9 : 0, measured_s};
+    return (pt_timing){name, first_ns * 1e-9, trainer->predicted.corrected_step ? now_ns * 1e-9 : 0, measured_s};
 }
 
 /* The time of a step without computation. */
 static double waiting_ns(double step_ns, double computes_ns) { return fmax(step_ns - computes_ns, 0); }
 
 /* The step, the phases, waiting, the queues; NAN if not measured. */
-static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
+static void time_all(const trainer *trainer, pt_timing out[PT_TIMINGS])
 {
-    const forecast *a = &t->predicted.first, *b = &t->predicted.now;
-    step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
+    const forecast *a = &trainer->predicted.first, *b = &trainer->predicted.now;
+    step_times s = measured_times(&trainer->engine.measured, trainer_plan(trainer)->update);
     measured_kind kind;
-    double step_s = measured_any_s(&t->engine.measured, &kind);
-    *out++ = timing_of(t, "step", a->step_ns, b->step_ns, kind ? step_s : NAN);
+    double step_s = measured_any_s(&trainer->engine.measured, &kind);
+    *out++ = timing_of(trainer, "step", a->step_ns, b->step_ns, kind ? step_s : NAN);
     for (int p = 0; p < PHASES; p++)
-        *out++ = timing_of(t, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
-    *out++ = timing_of(t, "waiting", waiting_ns(a->step_ns, a->busy_ns[QUEUE_COMPUTE]), waiting_ns(b->step_ns, b->busy_ns[QUEUE_COMPUTE]),
-                       kind && s.runs ? waiting_ns(step_s * 1e9, s.busy_ns[QUEUE_COMPUTE]) * 1e-9 : NAN);
+        *out++ = timing_of(trainer, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
+    *out++ =
+        timing_of(trainer, "waiting", waiting_ns(a->step_ns, a->busy_ns[QUEUE_COMPUTE]), waiting_ns(b->step_ns, b->busy_ns[QUEUE_COMPUTE]),
+                  kind && s.runs ? waiting_ns(step_s * 1e9, s.busy_ns[QUEUE_COMPUTE]) * 1e-9 : NAN);
     for (int q = 0; q < QUEUES; q++)
-        *out++ = timing_of(t, queue_names[q], a->busy_ns[q], b->busy_ns[q], s.runs ? s.busy_ns[q] * 1e-9 : NAN);
+        *out++ = timing_of(trainer, queue_names[q], a->busy_ns[q], b->busy_ns[q], s.runs ? s.busy_ns[q] * 1e-9 : NAN);
 }
 
 /* A ratio to 0 says nothing. */
@@ -155,55 +157,56 @@ static json_t *numbers_json(json_t *predicted, json_t *corrected, json_t *measur
     return json_pack("{s:o, s:o, s:o}", "predicted", predicted, "corrected", corrected, "measured", measured);
 }
 
-static json_t *timing_json(const trainer *t, const pt_timing *x)
+static json_t *timing_json(const trainer *trainer, const pt_timing *x)
 {
-    return numbers_json(json_real(x->predicted_s), t->predicted.corrected_step ? json_real(x->corrected_s) : json_null(),
+    return numbers_json(json_real(x->predicted_s), trainer->predicted.corrected_step ? json_real(x->corrected_s) : json_null(),
                         isnan(x->measured_s) ? json_null() : json_real(x->measured_s));
 }
 
-static json_t *timings_json(const trainer *t, const pt_timing *x, int n)
+static json_t *timings_json(const trainer *trainer, const pt_timing *x, int n)
 {
     json_t *o = json_object();
     for (int i = 0; i < n; i++)
-        json_object_set_new(o, x[i].name, timing_json(t, &x[i]));
+        json_object_set_new(o, x[i].name, timing_json(trainer, &x[i]));
     return o;
 }
 
-static json_t *memory_json(const trainer *t)
+static json_t *memory_json(const trainer *trainer)
 {
     json_t *all = json_object();
     for (int k = 0; k < TIERS; k++) {
-        uint64_t first = t->predicted.first.bytes[k], now = executor_bytes(t->engine.x, k);
+        uint64_t first = trainer->predicted.first.bytes[k], now = executor_bytes(trainer->engine.x, k);
         if (!first && !now)
             continue;
-        json_t *o = numbers_json(json_integer((json_int_t)first), t->predicted.corrected_step ? json_integer((json_int_t)now) : json_null(),
-                                 json_integer((json_int_t)executor_peak_bytes(t->engine.x, k)));
-        json_object_set_new(o, "budget", json_integer((json_int_t)t->planning.budget[k]));
+        json_t *o =
+            numbers_json(json_integer((json_int_t)first), trainer->predicted.corrected_step ? json_integer((json_int_t)now) : json_null(),
+                         json_integer((json_int_t)executor_peak_bytes(trainer->engine.x, k)));
+        json_object_set_new(o, "budget", json_integer((json_int_t)trainer->planning.budget[k]));
         json_object_set_new(all, tier_names[k], o);
     }
     return all;
 }
 
 /* The peak memory of each rank. */
-static json_t *ranks_json(const trainer *t)
+static json_t *ranks_json(const trainer *trainer)
 {
     json_t *all = json_array();
-    for (int r = 0; r < t->comm->ranks; r++) {
+    for (int r = 0; r < trainer->comm->ranks; r++) {
         json_t *o = json_object();
         for (int k = 0; k < TIERS; k++)
-            if (executor_bytes(t->engine.x, k))
-                json_object_set_new(o, tier_names[k], json_integer((json_int_t)t->accounts[r].peak[k]));
+            if (executor_bytes(trainer->engine.x, k))
+                json_object_set_new(o, tier_names[k], json_integer((json_int_t)trainer->accounts[r].peak[k]));
         json_array_append_new(all, o);
     }
     return all;
 }
 
 /* Each rank's host, its process's memory, and the time of its part of a step. */
-static json_t *accounts_json(const trainer *t)
+static json_t *accounts_json(const trainer *trainer)
 {
     json_t *all = json_array();
-    for (int r = 0; r < t->comm->ranks; r++) {
-        const rank_account *a = &t->accounts[r];
+    for (int r = 0; r < trainer->comm->ranks; r++) {
+        const rank_account *a = &trainer->accounts[r];
         json_t *compute_s = isnan(a->compute_s) ? json_null() : json_real(a->compute_s);
         json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:o}", "host", a->host, "device", a->device, "process_peak_bytes",
                                              (json_int_t)a->process_peak, "compute_s", compute_s));
@@ -212,11 +215,12 @@ static json_t *accounts_json(const trainer *t)
 }
 
 /* -1: not measured */
-static int slowest_rank(const trainer *t)
+static int slowest_rank(const trainer *trainer)
 {
     int slowest = -1;
-    for (int r = 0; r < t->comm->ranks; r++)
-        if (!isnan(t->accounts[r].compute_s) && (slowest < 0 || t->accounts[r].compute_s > t->accounts[slowest].compute_s))
+    for (int r = 0; r < trainer->comm->ranks; r++)
+        if (!isnan(trainer->accounts[r].compute_s) &&
+            (slowest < 0 || trainer->accounts[r].compute_s > trainer->accounts[slowest].compute_s))
             slowest = r;
     return slowest;
 }
@@ -231,72 +235,72 @@ static json_t *warnings_json(const watch *w)
 }
 
 /* What is known of a run before its first step, and the evaluations so far. */
-static void add_run(json_t *o, const trainer *t)
+static void add_run(json_t *o, const trainer *trainer)
 {
-    const job *j = &t->job;
+    const job *j = &trainer->job;
     char *command = command_text();
     json_object_set_new(o, "protrain", json_string(pt_version()));
     json_object_set_new(o, "command", command ? json_string(command) : NULL);
     free(command);
-    json_object_set_new(o, "started", json_string(t->started));
+    json_object_set_new(o, "started", json_string(trainer->started));
     json_object_set_new(o, "settings", settings_all_json(j));
     json_object_set_new(o, "data", json_pack("{s:I, s:I}", "tokens", (json_int_t)dataset_tokens(j->data), "windows",
                                              (json_int_t)dataset_windows(j->data)));
-    if (!t->at.best_step)
+    if (!trainer->at.best_step)
         return;
-    json_object_set_new(o, "eval_loss", isfinite(t->at.eval_loss) ? json_real(t->at.eval_loss) : json_null());
-    json_object_set_new(o, "best_eval_loss", isfinite(t->at.best_eval) ? json_real(t->at.best_eval) : json_null());
-    json_object_set_new(o, "best_step", json_integer((json_int_t)t->at.best_step));
-    if (t->at.model_step)
-        json_object_set_new(o, "model_step", json_integer((json_int_t)t->at.model_step));
+    json_object_set_new(o, "eval_loss", isfinite(trainer->at.eval_loss) ? json_real(trainer->at.eval_loss) : json_null());
+    json_object_set_new(o, "best_eval_loss", isfinite(trainer->at.best_eval) ? json_real(trainer->at.best_eval) : json_null());
+    json_object_set_new(o, "best_step", json_integer((json_int_t)trainer->at.best_step));
+    if (trainer->at.model_step)
+        json_object_set_new(o, "model_step", json_integer((json_int_t)trainer->at.model_step));
     if (j->o.keep_best > PT_KEEP_BEST_EVAL_LOSS)
-        json_object_set_new(o, best_metric(&j->o), json_real(t->at.best_value));
+        json_object_set_new(o, best_metric(&j->o), json_real(trainer->at.best_value));
 }
 
-static int write(const trainer *t, json_t *o, pt_error *e)
+static int write(const trainer *trainer, json_t *o, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = o ? path_join(path, trainer->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, o, e);
     json_decref(o);
     return failed;
 }
 
-int summary_begin(const trainer *t, pt_error *e)
+int summary_begin(const trainer *trainer, pt_error *e)
 {
-    json_t *o = json_pack("{s:I, s:I, s:I}", "first_step", (json_int_t)t->at.first_step + 1, "last_step", (json_int_t)t->at.step, "steps",
-                          (json_int_t)t->job.steps);
+    json_t *o = json_pack("{s:I, s:I, s:I}", "first_step", (json_int_t)trainer->at.first_step + 1, "last_step",
+                          (json_int_t)trainer->at.step, "steps", (json_int_t)trainer->job.steps);
     if (o)
-        add_run(o, t);
-    return write(t, o, e);
+        add_run(o, trainer);
+    return write(trainer, o, e);
 }
 
-int summary_write(const trainer *t, pt_error *e)
+int summary_write(const trainer *trainer, pt_error *e)
 {
     char trains[MODEL_TRAINED_TEXT];
     pt_timing times[PT_TIMINGS];
-    time_all(t, times);
-    const job *j = &t->job;
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}",
-                          "first_step", (json_int_t)t->at.first_step + 1, "last_step", (json_int_t)t->at.step, "steps",
-                          (json_int_t)j->steps, "parameters", (json_int_t)j->model->parameters, "trained_parameters",
-                          (json_int_t)model_trained_parameters(j->model), "corrected_after_step", (json_int_t)t->predicted.corrected_step,
-                          "moved_after_step", (json_int_t)t->predicted.moved_step, "measured_of", measured_words(t),
-                          "step_s", timing_json(t, &times[0]), "phases_s", timings_json(t, times + 1, PHASES),
-                          "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
-                          "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
-                          "process_peak_bytes", (json_int_t)machine_process_peak());
+    time_all(trainer, times);
+    const job *j = &trainer->job;
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step",
+                          (json_int_t)trainer->at.first_step + 1, "last_step", (json_int_t)trainer->at.step, "steps", (json_int_t)j->steps,
+                          "parameters", (json_int_t)j->model->parameters, "trained_parameters",
+                          (json_int_t)model_trained_parameters(j->model), "corrected_after_step",
+                          (json_int_t)trainer->predicted.corrected_step, "moved_after_step", (json_int_t)trainer->predicted.moved_step,
+                          "measured_of", measured_words(trainer), "step_s", timing_json(trainer, &times[0]), "phases_s",
+                          timings_json(trainer, times + 1, PHASES), "waiting_s", timing_json(trainer, &times[1 + PHASES]), "queues_s",
+                          timings_json(trainer, times + 2 + PHASES, QUEUES), "memory_bytes", memory_json(trainer), "threads_bytes",
+                          (json_int_t)trainer->planning.search.threads_bytes, "process_peak_bytes", (json_int_t)machine_process_peak());
     model_describe_trained(j->model, shape_optimizer(&j->shape)->name, trains);
     if (o) {
         json_object_set_new(o, "trains", json_string(trains));
-        json_object_set_new(o, "warnings", warnings_json(&t->watch));
-        add_run(o, t);
+        json_object_set_new(o, "warnings", warnings_json(&trainer->watch));
+        add_run(o, trainer);
     }
-    if (o && t->comm) {
-        json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
-        json_object_set_new(o, "ranks", accounts_json(t));
-        json_object_set_new(o, "slowest_rank", json_integer(slowest_rank(t)));
+    if (o && trainer->comm) {
+        json_object_set_new(o, "ranks_peak_bytes", ranks_json(trainer));
+        json_object_set_new(o, "ranks", accounts_json(trainer));
+        json_object_set_new(o, "slowest_rank", json_integer(slowest_rank(trainer)));
     }
-    return write(t, o, e);
+    return write(trainer, o, e);
 }

@@ -37,65 +37,66 @@ static void add_names(json_t *events, int process, const char *name)
 }
 
 /* Starts at *end_ns, which advances to the end of its last task. */
-static int add_predicted(const trainer *t, const schedule *s, json_t *events, double *end_ns, pt_error *e)
+static int add_predicted(const trainer *trainer, const schedule *sched, json_t *events, double *end_ns, pt_error *e)
 {
-    const schedule_input in = trainer_schedules(t);
+    const schedule_input in = trainer_schedules(trainer);
     const double from = *end_ns;
     simulation sim;
-    int failed = simulate(&in, s, &t->predicted.first_costs, true, &sim, e);
+    int failed = simulate(&in, sched, &trainer->predicted.first_costs, true, &sim, e);
     if (failed)
         return failed;
-    for (int i = 0; i < s->tasks_n; i++)
-        json_array_append_new(events, task_event(&s->tasks[i], PREDICTED, from + sim.start_ns[i], from + sim.end_ns[i]));
-    *end_ns += sim.total_ns - t->predicted.first_costs.step_ns;
+    for (int i = 0; i < sched->tasks_n; i++)
+        json_array_append_new(events, task_event(&sched->tasks[i], PREDICTED, from + sim.start_ns[i], from + sim.end_ns[i]));
+    *end_ns += sim.total_ns - trainer->predicted.first_costs.step_ns;
     simulation_free(&sim);
     return 0;
 }
 
-static int64_t start_of(const schedule *s, const task_time *times)
+static int64_t start_of(const schedule *sched, const task_time *times)
 {
     int64_t first = INT64_MAX;
-    for (int i = 0; i < s->tasks_n; i++)
+    for (int i = 0; i < sched->tasks_n; i++)
         first = times[i].start_ns < first ? times[i].start_ns : first;
     return first;
 }
 
-static void add_measured(const schedule *s, const task_time *times, int64_t origin, json_t *events)
+static void add_measured(const schedule *sched, const task_time *times, int64_t origin, json_t *events)
 {
-    for (int i = 0; i < s->tasks_n; i++)
-        json_array_append_new(events, task_event(&s->tasks[i], MEASURED, (double)(times[i].start_ns - origin),
+    for (int i = 0; i < sched->tasks_n; i++)
+        json_array_append_new(events, task_event(&sched->tasks[i], MEASURED, (double)(times[i].start_ns - origin),
                                                  (double)(times[i].end_ns - origin)));
 }
 
 /* Both timelines of the step's schedules, one after another. */
-static int add_step(const trainer *t, json_t *events, pt_error *e)
+static int add_step(const trainer *trainer, json_t *events, pt_error *e)
 {
-    const schedule_kind kinds[] = {t->engine.last, SCHEDULE_DRAIN};
-    const int64_t origin = start_of(executor_schedule(t->engine.x, t->engine.last), executor_times(t->engine.x, t->engine.last));
+    const schedule_kind kinds[] = {trainer->engine.last, SCHEDULE_DRAIN};
+    const int64_t origin =
+        start_of(executor_schedule(trainer->engine.x, trainer->engine.last), executor_times(trainer->engine.x, trainer->engine.last));
     double end_ns = 0;
     int failed = 0;
-    for (int k = 0; k < (trainer_plan(t)->update == UPDATE_END ? 2 : 1) && !failed; k++) {
-        const schedule *s = executor_schedule(t->engine.x, kinds[k]);
-        failed = add_predicted(t, s, events, &end_ns, e);
-        add_measured(s, executor_times(t->engine.x, kinds[k]), origin, events);
+    for (int k = 0; k < (trainer_plan(trainer)->update == UPDATE_END ? 2 : 1) && !failed; k++) {
+        const schedule *sched = executor_schedule(trainer->engine.x, kinds[k]);
+        failed = add_predicted(trainer, sched, events, &end_ns, e);
+        add_measured(sched, executor_times(trainer->engine.x, kinds[k]), origin, events);
     }
     return failed;
 }
 
-int trace_write(const trainer *t, pt_error *e)
+int trace_write(const trainer *trainer, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    if (!t->engine.x || !t->engine.last_whole || !executor_times(t->engine.x, t->engine.last)) {
-        options_notice(&t->job.o, "`trace`: no step ran, so there is no trace.json");
+    if (!trainer->engine.x || !trainer->engine.last_whole || !executor_times(trainer->engine.x, trainer->engine.last)) {
+        options_notice(&trainer->job.o, "`trace`: no step ran, so there is no trace.json");
         return 0;
     }
     json_t *events = json_array();
     add_names(events, PREDICTED, "predicted");
     add_names(events, MEASURED, "measured");
-    int failed = add_step(t, events, e);
+    int failed = add_step(trainer, events, e);
     json_t *all = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
     if (!failed)
-        failed = all ? path_join(path, t->out.path, "trace.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+        failed = all ? path_join(path, trainer->out.path, "trace.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
     json_decref(all);

@@ -96,17 +96,17 @@ struct pt_trainer {
 };
 typedef struct pt_trainer trainer;
 
-static inline const plan *trainer_plan(const trainer *t) { return &t->planning.result.best.plan; }
+static inline const plan *trainer_plan(const trainer *trainer) { return &trainer->planning.result.best.plan; }
 /* The part of a step that this rank computes. */
-static inline const step_shape *trainer_shape(const trainer *t) { return t->comm ? &t->own_shape : &t->job.shape; }
-schedule_input trainer_schedules(const trainer *t); /* pointers into the trainer */
+static inline const step_shape *trainer_shape(const trainer *trainer) { return trainer->comm ? &trainer->own_shape : &trainer->job.shape; }
+schedule_input trainer_schedules(const trainer *trainer); /* pointers into the trainer */
 /* Opens an executor for the plan, and makes the forecast. The engine is EMPTY afterwards. */
-int trainer_open_engine(trainer *t, pt_error *e);
-int trainer_run(trainer *t, schedule_kind kind, float loss_scale, pt_error *e);
+int trainer_open_engine(trainer *trainer, pt_error *e);
+int trainer_run(trainer *trainer, schedule_kind kind, float loss_scale, pt_error *e);
 /* Runs the updates that wait; an error where the engine is TORN. CURRENT afterwards. */
-int trainer_drain(trainer *t, pt_error *e);
-bool trainer_evaluates(const trainer *t); /* after the step that is done */
-int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier, used or not; their number, 0 without an executor */
-int trainer_write_plan(const trainer *t, pt_error *e);      /* plan.json, and memory.json with it */
+int trainer_drain(trainer *trainer, pt_error *e);
+bool trainer_evaluates(const trainer *trainer); /* after the step that is done */
+int trainer_memory(const trainer *trainer, pt_memory out[TIERS]); /* of each tier, used or not; their number, 0 without an executor */
+int trainer_write_plan(const trainer *trainer, pt_error *e);      /* plan.json, and memory.json with it */
 
 #endif

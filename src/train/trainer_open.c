@@ -16,28 +16,28 @@
 #include <unistd.h>
 
 /* undo: the run could not start, so its output folder is removed again. */
-static void trainer_free(trainer *t, bool undo)
+static void trainer_free(trainer *trainer, bool undo)
 {
-    const bool leads = ranks_lead(t);
+    const bool leads = ranks_lead(trainer);
     if (undo && leads)
-        output_undo(&t->out, &t->job.o);
-    step_lines_close(&t->metrics);
-    reference_close(&t->reference);
-    reference_close(&t->held);
-    events_close(&t->events);
-    engine_close(&t->engine);
-    commits_close(t, undo);
-    turn_files_close(t);
-    if (leads && !t->job.o.disk_path && t->planning.disk_path[0])
-        rmdir(t->planning.disk_path); /* a run that was killed leaves it, empty */
-    if (t->device_comm != t->by_host)
-        comm_close(t->device_comm);
-    comm_close(t->by_host);
-    planning_close(&t->planning);
-    job_close(&t->job);
-    output_close(&t->out, undo && leads);
-    comm_close(t->comm);
-    free(t);
+        output_undo(&trainer->out, &trainer->job.o);
+    step_lines_close(&trainer->metrics);
+    reference_close(&trainer->reference);
+    reference_close(&trainer->held);
+    events_close(&trainer->events);
+    engine_close(&trainer->engine);
+    commits_close(trainer, undo);
+    turn_files_close(trainer);
+    if (leads && !trainer->job.o.disk_path && trainer->planning.disk_path[0])
+        rmdir(trainer->planning.disk_path); /* a run that was killed leaves it, empty */
+    if (trainer->device_comm != trainer->by_host)
+        comm_close(trainer->device_comm);
+    comm_close(trainer->by_host);
+    planning_close(&trainer->planning);
+    job_close(&trainer->job);
+    output_close(&trainer->out, undo && leads);
+    comm_close(trainer->comm);
+    free(trainer);
 }
 
 int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
@@ -50,19 +50,19 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
     int failed = options_check(o, e);
     if (failed)
         return failed;
-    trainer *t = calloc(1, sizeof *t);
-    if (!t)
+    trainer *trainer = calloc(1, sizeof *trainer);
+    if (!trainer)
         return pt_fail(e, PT_FAILED, "out of memory");
-    t->job.o = *o;
-    command_time(t->started);
-    t->at.saved_step = -1;
-    t->reference.fd = t->held.fd = -1;
-    t->events.fd = -1;
-    failed = trainer_setup(t, e);
+    trainer->job.o = *o;
+    command_time(trainer->started);
+    trainer->at.saved_step = -1;
+    trainer->reference.fd = trainer->held.fd = -1;
+    trainer->events.fd = -1;
+    failed = trainer_setup(trainer, e);
     if (!failed)
-        *out = t;
+        *out = trainer;
     else
-        trainer_free(t, true);
+        trainer_free(trainer, true);
     return failed;
 }
 
@@ -72,20 +72,20 @@ void pt_trainer_close(pt_trainer *t)
         trainer_free(t, false);
 }
 
-static void add_advice(const trainer *t, pt_error *e)
+static void add_advice(const trainer *trainer, pt_error *e)
 {
-    if (!commits_add_advice(t, e))
-        checkpoints_add_advice(t->out.path, t->at.step, e);
+    if (!commits_add_advice(trainer, e))
+        checkpoints_add_advice(trainer->out.path, trainer->at.step, e);
 }
 
-int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
+int pt_trainer_step(pt_trainer *t, pt_step *step, pt_error *e)
 {
     if (!t)
         return pt_fail_null(e, "pt_trainer_step", "the trainer");
-    if (!s)
+    if (!step)
         return pt_fail_null(e, "pt_trainer_step", "the step");
     bool hopeless = false;
-    int more = step_take(t, s, &hopeless, e);
+    int more = step_take(t, step, &hopeless, e);
     if (more < 0 && !hopeless)
         add_advice(t, e);
     return more;
@@ -101,22 +101,22 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
         return pt_fail_null(e, "pt_trainer_evaluate", "the number of tokens");
     if (!t->job.eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: give `eval_data`");
-    pt_step s = {0};
-    int failed = step_evaluate(t, &s, tokens, e);
-    *loss = s.eval_loss;
+    pt_step step = {0};
+    int failed = step_evaluate(t, &step, tokens, e);
+    *loss = step.eval_loss;
     if (failed)
         add_advice(t, e);
-    return failed ? failed : s.evaluated ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
+    return failed ? failed : step.evaluated ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
 }
 
 /* The results of the run are safe by now, so failures to write predictions and measurements do not fail it. */
-static void write_account(trainer *t)
+static void write_account(trainer *trainer)
 {
     pt_error e = {0};
-    if (ranks_collect_accounts(t, &e) || !ranks_lead(t))
+    if (ranks_collect_accounts(trainer, &e) || !ranks_lead(trainer))
         return;
-    if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
-        options_notice(&t->job.o, "%s", e.text);
+    if (summary_write(trainer, &e) || (trainer->job.o.trace && trace_write(trainer, &e)))
+        options_notice(&trainer->job.o, "%s", e.text);
 }
 
 int pt_trainer_save(pt_trainer *t, pt_error *e)
@@ -132,43 +132,45 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
 }
 
 /* What a run of more steps begins with, where the last step's checkpoint has no room. */
-static void tell_no_end(const trainer *t, uint64_t bytes)
+static void tell_no_end(const trainer *trainer, uint64_t bytes)
 {
-    const int64_t newest = checkpoints_newest(t->out.path, t->at.step);
+    const int64_t newest = checkpoints_newest(trainer->out.path, trainer->at.step);
     char size[32];
     size_format(size, bytes);
     if (newest < 0)
-        options_notice(&t->job.o, "%.600s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
-                                  "more steps", t->out.path, size);
-    else if (newest < t->at.step)
-        options_notice(&t->job.o, "%.600s has no room for a checkpoint of the last step, which takes %s: with more steps, `resume` "
-                                  "continues from checkpoint-%lld", t->out.path, size, (long long)newest);
+        options_notice(&trainer->job.o,
+                       "%.600s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
+                       "more steps",
+                       trainer->out.path, size);
+    else if (newest < trainer->at.step)
+        options_notice(&trainer->job.o, "%.600s has no room for a checkpoint of the last step, which takes %s: with more steps, `resume` "
+                                  "continues from checkpoint-%lld", trainer->out.path, size, (long long)newest);
 }
 
 /* A later run may continue from the end, and so may this one if it is killed before its model is complete. If no checkpoints were
  * requested, no disk space was reserved, so this one is left out if space is tight. */
-static void save_end(trainer *t)
+static void save_end(trainer *trainer)
 {
-    const room_need need = checkpoint_room(t);
+    const room_need need = checkpoint_room(trainer);
     const uint64_t bytes = need.checkpoint_bytes;
     uint64_t free_bytes;
     pt_error e = {0};
-    bool asked = t->job.o.save_every || !disk_is_memory(t->out.path); /* as rank 0 sees it */
-    bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + need.model_bytes + MACHINE_DISK_MARGIN;
-    if (!t->at.step || ranks_share(t, &asked, sizeof asked, NULL) || !asked || ranks_share(t, &tight, sizeof tight, NULL))
+    bool asked = trainer->job.o.save_every || !disk_is_memory(trainer->out.path); /* as rank 0 sees it */
+    bool tight = !disk_free_bytes(trainer->out.path, &free_bytes, NULL) && free_bytes < bytes + need.model_bytes + MACHINE_DISK_MARGIN;
+    if (!trainer->at.step || ranks_share(trainer, &asked, sizeof asked, NULL) || !asked || ranks_share(trainer, &tight, sizeof tight, NULL))
         return;
     if (tight)
-        tell_no_end(t, bytes);
-    else if (checkpoint_save(t, &e))
-        options_notice(&t->job.o, "no checkpoint of the last step could be written: %s", e.text);
+        tell_no_end(trainer, bytes);
+    else if (checkpoint_save(trainer, &e))
+        options_notice(&trainer->job.o, "no checkpoint of the last step could be written: %s", e.text);
 }
 
 /* The model card; no more than an account, too. */
-static void tell_of_it(const trainer *t)
+static void tell_of_it(const trainer *trainer)
 {
     pt_error e = {0};
-    if (ranks_lead(t) && card_write(t, &e))
-        options_notice(&t->job.o, "%s", e.text);
+    if (ranks_lead(trainer) && card_write(trainer, &e))
+        options_notice(&trainer->job.o, "%s", e.text);
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)

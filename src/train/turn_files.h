@@ -14,11 +14,11 @@
 #include "train/trainer.h"
 
 /* After the state was loaded. */
-int turn_files_open(trainer *t, pt_error *e);
+int turn_files_open(trainer *trainer, pt_error *e);
 /* At the end of a turn, in CURRENT: the layers that are trained. */
-int turn_files_write(trainer *t, pt_error *e);
+int turn_files_write(trainer *trainer, pt_error *e);
 /* Into an engine that is EMPTY, with other layers trained; it is CURRENT afterwards. */
-int turn_files_load(trainer *t, pt_error *e);
-void turn_files_close(trainer *t);
+int turn_files_load(trainer *trainer, pt_error *e);
+void turn_files_close(trainer *trainer);
 
 #endif

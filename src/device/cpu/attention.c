@@ -108,12 +108,12 @@ static int64_t row_floats(const op_attention *o)
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void rows_all(pool *p, const op_attention *o)
+static void rows_all(pool *pool, const op_attention *o)
 {
-    rows_job job = {.o = o, .pool = p};
+    rows_job job = {.o = o, .pool = pool};
     int64_t room = POOL_SCRATCH_BYTES / 2 - MOST_UNITS * (int64_t)sizeof(atomic_int);
     int64_t seen = o->window > 0 ? least(o->window + o->q_len, o->kv_len) : o->kv_len;
-    job.done = (atomic_int *)((char *)pool_scratch(p, 0) + POOL_SCRATCH_BYTES / 2);
+    job.done = (atomic_int *)((char *)pool_scratch(pool, 0) + POOL_SCRATCH_BYTES / 2);
     job.partials = (float *)(job.done + MOST_UNITS);
     job.unit_heads = least(o->kv_heads, ATT_ROW_FLOATS / row_floats(o));
     job.units_per_seq = (o->kv_heads + job.unit_heads - 1) / job.unit_heads;
@@ -126,23 +126,23 @@ static void rows_all(pool *p, const op_attention *o)
         int64_t count = least(units - job.first_unit, at_once);
         for (int64_t i = 0; i < count; i++)
             atomic_init(&job.done[i], 0);
-        pool_run(p, count * job.parts, rows_run, &job);
+        pool_run(pool, count * job.parts, rows_run, &job);
     }
 }
 
-void cpu_attention(pool *p, const op_attention *o)
+void cpu_attention(pool *pool, const op_attention *o)
 {
     if (o->q_len < ATT_FEW && row_floats(o) <= ATT_ROW_FLOATS) {
-        rows_all(p, o);
+        rows_all(pool, o);
         return;
     }
-    const int64_t threads = pool_threads(p), units = o->seqs * o->kv_heads, group = o->heads / o->kv_heads;
+    const int64_t threads = pool_threads(pool), units = o->seqs * o->kv_heads, group = o->heads / o->kv_heads;
     const int64_t tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o);
     const int64_t whole = units_keep_busy(units, threads) ? units : units / threads * threads, heads = (units - whole) * group;
     const int64_t at_once = units_keep_busy(heads, threads) ? tiles : 1;
-    forward_job by_unit = {o, p, 0, tiles, tiles, group}, rest = {o, p, whole * group, tiles, at_once, 1};
+    forward_job by_unit = {o, pool, 0, tiles, tiles, group}, rest = {o, pool, whole * group, tiles, at_once, 1};
     if (whole > 0)
-        pool_run(p, whole, forward_run, &by_unit);
+        pool_run(pool, whole, forward_run, &by_unit);
     if (heads > 0)
-        pool_run(p, heads * (tiles / at_once), forward_run, &rest);
+        pool_run(pool, heads * (tiles / at_once), forward_run, &rest);
 }

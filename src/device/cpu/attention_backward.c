@@ -74,17 +74,17 @@ static int64_t whole_units(const op_attention_backward *b, int64_t threads)
     return o->kv_len <= ATT_SPAN || threads * 5 <= left * 7 ? units : units - left;
 }
 
-void cpu_attention_backward(pool *p, const op_attention_backward *b)
+void cpu_attention_backward(pool *pool, const op_attention_backward *b)
 {
     const op_attention *o = &b->forward;
-    const int64_t units = o->seqs * o->kv_heads, whole = whole_units(b, pool_threads(p)), split = units - whole;
+    const int64_t units = o->seqs * o->kv_heads, whole = whole_units(b, pool_threads(pool)), split = units - whole;
     const int64_t tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o), spans = (o->kv_len + ATT_SPAN - 1) / ATT_SPAN;
-    backward_job job = {.b = b, .pool = p, .tiles = tiles, .spans = 1, .span = o->kv_len, .whole = true, .in_sums = !fits_scratch(o)};
-    backward_job rest = {.b = b, .pool = p, .first = whole, .tiles = tiles, .spans = spans, .span = ATT_SPAN};
+    backward_job job = {.b = b, .pool = pool, .tiles = tiles, .spans = 1, .span = o->kv_len, .whole = true, .in_sums = !fits_scratch(o)};
+    backward_job rest = {.b = b, .pool = pool, .first = whole, .tiles = tiles, .spans = spans, .span = ATT_SPAN};
     if (whole > 0)
-        pool_run(p, whole, keys_run, &job);
+        pool_run(pool, whole, keys_run, &job);
     if (split == 0)
         return;
-    pool_run(p, split * spans, keys_run, &rest);
-    pool_run(p, split * (o->heads / o->kv_heads) * tiles, queries_run, &rest);
+    pool_run(pool, split * spans, keys_run, &rest);
+    pool_run(pool, split * (o->heads / o->kv_heads) * tiles, queries_run, &rest);
 }

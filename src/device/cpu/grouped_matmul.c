@@ -143,9 +143,9 @@ static void run_task(void *arg, int64_t task, int thread)
     run_rows(job, &m, first + m0, rows, n0, cols, scratch);
 }
 
-static grouped_job job_of(const op_grouped_matmul *o, pool *p)
+static grouped_job job_of(const op_grouped_matmul *o, pool *pool)
 {
-    grouped_job job = {.o = o, .pool = p, .begin = range_begin(&o->range)};
+    grouped_job job = {.o = o, .pool = pool, .begin = range_begin(&o->range)};
     const bool by_tiles = cpu_has_amx() && (is_sum(o) || o->of.k > 0);
     job.kernel = MATMUL_BEST(&o->of, matmul_gathered), job.rows_most = TILE_ROWS, job.cols = TILE_COLS;
 #if defined(__x86_64__)
@@ -166,12 +166,12 @@ static void narrow(grouped_job *job)
         job->cols = divide_up(job->cols / 2, TILE_COL_STEP) * TILE_COL_STEP;
 }
 
-void cpu_grouped_matmul(pool *p, const op_grouped_matmul *o)
+void cpu_grouped_matmul(pool *pool, const op_grouped_matmul *o)
 {
-    grouped_job job = job_of(o, p);
-    if (pool_threads(p) > 1)
+    grouped_job job = job_of(o, pool);
+    if (pool_threads(pool) > 1)
         narrow(&job);
     else
         count_tasks(&job);
-    pool_run(p, job.tasks[o->range.experts], run_task, &job);
+    pool_run(pool, job.tasks[o->range.experts], run_task, &job);
 }

@@ -175,23 +175,24 @@ static void packed_cut(packed_job *job)
 }
 
 /* False if it cannot be computed this way. */
-static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
+static bool matmul_by_packing(pool *pool, const op_matmul *o, const kernels *k)
 {
     if (!k->pack || o->m <= 2 * k->packed_rows || o->k == 0 || o->m * o->n * o->k < SMALL)
         return false;
     int64_t bytes = packed_group_bytes(o->k, k->parts) + packed_group_bytes(o->more_k, k->parts);
-    int64_t threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
+    int64_t threads = pool_threads(pool), all = divide_up(o->n, COL_GROUP);
     int64_t room = (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads;
     if (room * COL_GROUP < (o->n < k->cols_most ? o->n : k->cols_most))
         return false;
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
-        packed_job job = {o, p, k, {pool_scratch(p, 0), n0, threads, bytes, 0}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
+        packed_job job = {o,         pool, k, {pool_scratch(pool, 0), n0, threads, bytes, 0}, o->n - n0 < at_once ? o->n - n0 : at_once,
+                          COL_GROUP, 1,    1};
         if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts only help if columns are adjacent */
             job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);
-        pool_run(p, divide_up(job.cols, job.pack_cols), packed_columns, &job);
-        pool_run(p, job.down * job.across, packed_part, &job);
+        pool_run(pool, divide_up(job.cols, job.pack_cols), packed_columns, &job);
+        pool_run(pool, job.down * job.across, packed_part, &job);
     }
     return true;
 }
@@ -211,11 +212,11 @@ static void matmul_columns(void *arg, int64_t tile, int thread)
     MATMUL_BEST(&job->o, matmul_few)(&job->o, n0, left < job->cols ? left : job->cols);
 }
 
-static void matmul_few_rows(pool *p, const op_matmul *o)
+static void matmul_few_rows(pool *pool, const op_matmul *o)
 {
-    const int64_t threads = pool_threads(p), each = o->n / (threads * FEW_COLUMNS), most = each < FEW_STRETCHES ? each : FEW_STRETCHES;
+    const int64_t threads = pool_threads(pool), each = o->n / (threads * FEW_COLUMNS), most = each < FEW_STRETCHES ? each : FEW_STRETCHES;
     few_job job = {*o, divide_up(divide_up(o->n, threads * (most > 1 ? most : 1)), FEW_STEP) * FEW_STEP};
-    pool_run(p, divide_up(o->n, job.cols), matmul_columns, &job);
+    pool_run(pool, divide_up(o->n, job.cols), matmul_columns, &job);
 }
 
 void cpu_matmul_rows(const op_matmul *o, int64_t m0, int64_t rows, void *scratch)
@@ -225,21 +226,21 @@ void cpu_matmul_rows(const op_matmul *o, int64_t m0, int64_t rows, void *scratch
         k.tile(o, m, m0 + rows - m < k.rows_most ? m0 + rows - m : k.rows_most, 0, o->n, scratch);
 }
 
-void cpu_matmul(pool *p, const op_matmul *o)
+void cpu_matmul(pool *pool, const op_matmul *o)
 {
     if (o->m == 0 || o->n == 0)
         return;
     if (o->type == PT_F64) {
-        cpu_matmul_double(p, o);
+        cpu_matmul_double(pool, o);
         return;
     }
     if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
-        matmul_few_rows(p, o);
+        matmul_few_rows(pool, o);
         return;
     }
     kernels k = kernels_of(o);
-    if (matmul_by_packing(p, o, &k))
+    if (matmul_by_packing(pool, o, &k))
         return;
-    matmul_job job = {o, p, &k, grid_choose(o, &k, pool_threads(p))};
-    pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
+    matmul_job job = {o, pool, &k, grid_choose(o, &k, pool_threads(pool))};
+    pool_run(pool, job.grid.down * job.grid.across, matmul_rectangle, &job);
 }

@@ -13,7 +13,7 @@ KERNEL_OPS(CPU_OP)
 #undef CPU_OP
 
 /* cpu_matmul for PT_F64. */
-void cpu_matmul_double(pool *p, const op_matmul *o);
+void cpu_matmul_double(pool *pool, const op_matmul *o);
 
 /* Rows m0 .. m0 + rows of a narrow matmul (kernels/matmul_narrow.h), by one thread. */
 void cpu_matmul_rows(const op_matmul *o, int64_t m0, int64_t rows, void *scratch);

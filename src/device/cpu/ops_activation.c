@@ -42,16 +42,16 @@ static int64_t activation_tiles(bool gated, int64_t rows, int64_t cols)
     return gated ? tiles_of(rows, rows_per_tile(cols)) : tiles_of(rows * cols, TILE_ELEMENTS);
 }
 
-void cpu_activation(pool *p, const op_activation *o)
+void cpu_activation(pool *pool, const op_activation *o)
 {
     activation_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(output_bytes(o->type, o->rows, o->cols))};
-    pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_tile, &job);
+    pool_run(pool, activation_tiles(o->gated, o->rows, o->cols), activation_tile, &job);
 }
 
-void cpu_activation_backward(pool *p, const op_activation_backward *o)
+void cpu_activation_backward(pool *pool, const op_activation_backward *o)
 {
     activation_backward_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(output_bytes(o->type, o->rows, (1 + o->gated) * o->cols))};
-    pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_backward_tile, &job);
+    pool_run(pool, activation_tiles(o->gated, o->rows, o->cols), activation_backward_tile, &job);
 }
 
 /* ---- scaling ---- */
@@ -64,8 +64,8 @@ static void scale_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(scale_part)(o, row, piece * TILE_ELEMENTS, tile_end(o->cols, TILE_ELEMENTS, piece));
 }
 
-void cpu_scale(pool *p, const op_scale *o)
+void cpu_scale(pool *pool, const op_scale *o)
 {
     op_scale job = *o;
-    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)) * tiles_of(o->cols, TILE_ELEMENTS), scale_tile, &job);
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)) * tiles_of(o->cols, TILE_ELEMENTS), scale_tile, &job);
 }

@@ -36,14 +36,14 @@ static void bias_total_tile(void *arg, int64_t tile, int thread)
     blocks_add(job->sums, job->columns, job->blocks, begin, end, job->op->accumulate, job->op->acc + job->column);
 }
 
-void cpu_bias_backward(pool *p, const op_bias_backward *o)
+void cpu_bias_backward(pool *pool, const op_bias_backward *o)
 {
     int64_t rows = tiles_of(o->rows, BIAS_BLOCKS);
     rows = rows < BIAS_BLOCK_ROWS ? BIAS_BLOCK_ROWS : rows;
     for (int64_t column = 0; column < o->cols; column += BIAS_COLUMNS) {
         int64_t columns = o->cols - column < BIAS_COLUMNS ? o->cols - column : BIAS_COLUMNS;
-        bias_job job = {o, rows, tiles_of(o->rows, rows), column, columns, pool_scratch(p, 0)};
-        pool_run(p, job.blocks, bias_tile, &job);
-        pool_run(p, tiles_of(columns, TOTAL_COLUMNS), bias_total_tile, &job);
+        bias_job job = {o, rows, tiles_of(o->rows, rows), column, columns, pool_scratch(pool, 0)};
+        pool_run(pool, job.blocks, bias_tile, &job);
+        pool_run(pool, tiles_of(columns, TOTAL_COLUMNS), bias_total_tile, &job);
     }
 }

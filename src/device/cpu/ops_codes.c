@@ -17,14 +17,14 @@ static void decode_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(decode_rows)(job->op, tile * job->rows, tile_end(job->all, job->rows, tile));
 }
 
-void cpu_encode(pool *p, const op_encode *o)
+void cpu_encode(pool *pool, const op_encode *o)
 {
     codes_job job = {o, o->rows, rows_per_tile(o->cols)};
-    pool_run(p, tiles_of(o->rows, job.rows), encode_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), encode_tile, &job);
 }
 
-void cpu_decode(pool *p, const op_decode *o)
+void cpu_decode(pool *pool, const op_decode *o)
 {
     codes_job job = {o, o->rows, rows_per_tile(o->cols)};
-    pool_run(p, tiles_of(o->rows, job.rows), decode_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), decode_tile, &job);
 }

@@ -32,12 +32,12 @@ static void conv_last_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(conv_last)(o, part);
 }
 
-void cpu_conv(pool *p, const op_conv *o)
+void cpu_conv(pool *pool, const op_conv *o)
 {
     const int64_t across = tiles_of(o->channels, CONV_COLUMNS);
-    pool_run(p, o->seqs * tiles_of(o->len, CONV_ROWS) * across, conv_tile, (void *)o);
+    pool_run(pool, o->seqs * tiles_of(o->len, CONV_ROWS) * across, conv_tile, (void *)o);
     if (o->last)
-        pool_run(p, o->seqs * across, conv_last_tile, (void *)o);
+        pool_run(pool, o->seqs * across, conv_last_tile, (void *)o);
 }
 
 static float *block_sums(const op_conv_backward *o, int64_t block)
@@ -80,10 +80,10 @@ static void conv_total_tile(void *arg, int64_t tile, int thread)
         }
 }
 
-void cpu_conv_backward(pool *p, const op_conv_backward *b)
+void cpu_conv_backward(pool *pool, const op_conv_backward *b)
 {
     const int64_t across = tiles_of(b->forward.channels, CONV_COLUMNS);
-    pool_run(p, tiles_of(b->forward.seqs * b->forward.len, CONV_BLOCK_ROWS) * across, conv_backward_tile, (void *)b);
+    pool_run(pool, tiles_of(b->forward.seqs * b->forward.len, CONV_BLOCK_ROWS) * across, conv_backward_tile, (void *)b);
     if (b->dweight || b->dbias)
-        pool_run(p, across, conv_total_tile, (void *)b);
+        pool_run(pool, across, conv_total_tile, (void *)b);
 }

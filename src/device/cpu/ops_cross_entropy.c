@@ -22,8 +22,8 @@ static int64_t cross_entropy_rows(const op_cross_entropy *o)
     return rows < some ? some : rows;
 }
 
-void cpu_cross_entropy(pool *p, const op_cross_entropy *o)
+void cpu_cross_entropy(pool *pool, const op_cross_entropy *o)
 {
-    cross_entropy_job job = {p, o, cross_entropy_rows(o)};
-    pool_run(p, tiles_of(o->rows, job.rows), cross_entropy_tile, &job);
+    cross_entropy_job job = {pool, o, cross_entropy_rows(o)};
+    pool_run(pool, tiles_of(o->rows, job.rows), cross_entropy_tile, &job);
 }

@@ -14,8 +14,8 @@ static void dequantize_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(dequantize_row)(job->op, job->map, row);
 }
 
-void cpu_dequantize(pool *p, const op_dequantize *o)
+void cpu_dequantize(pool *pool, const op_dequantize *o)
 {
     dequantize_job job = {o, moment_map_get(true)->value, rows_per_tile(o->cols)};
-    pool_run(p, tiles_of(o->rows, job.rows), dequantize_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), dequantize_tile, &job);
 }

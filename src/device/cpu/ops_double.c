@@ -18,7 +18,7 @@ static void product_tile(void *arg, int64_t tile, int thread)
 }
 
 /* If K is so long that a panel does not fit, parts of K are added in order. */
-void cpu_matmul_double(pool *p, const op_matmul *o)
+void cpu_matmul_double(pool *pool, const op_matmul *o)
 {
     const int64_t most = PANELS_BYTES / (DOUBLE_COLS * (int64_t)sizeof(double)), across = tiles_of(o->n, DOUBLE_COLS);
     op_matmul part = *o;
@@ -28,12 +28,12 @@ void cpu_matmul_double(pool *p, const op_matmul *o)
         part.b = (const double *)o->b + k * (o->layout == MATMUL_NT ? 1 : o->ldb);
         if (k)
             part.accumulate = true, part.bias = NULL, part.residual = NULL;
-        product job = {.o = &part, .pool = p, .rows = o->m};
-        const int64_t threads = pool_threads(p);
+        product job = {.o = &part, .pool = pool, .rows = o->m};
+        const int64_t threads = pool_threads(pool);
         while (job.rows > BLOCK_ROWS && across * tiles_of(o->m, job.rows) < 4 * threads)
             job.rows = (job.rows + 1) / 2;
         job.down = tiles_of(o->m, job.rows);
-        pool_run(p, across * job.down, product_tile, &job);
+        pool_run(pool, across * job.down, product_tile, &job);
     }
 }
 
@@ -43,7 +43,7 @@ static void jet_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(jet_part)(o, tile * TILE_ELEMENTS, tile_end(o->n, TILE_ELEMENTS, tile));
 }
 
-void cpu_jet(pool *p, const op_jet *o) { pool_run(p, tiles_of(o->n, TILE_ELEMENTS), jet_tile, (void *)o); }
+void cpu_jet(pool *pool, const op_jet *o) { pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), jet_tile, (void *)o); }
 
 static void quadratic_tile(void *arg, int64_t tile, int thread)
 {
@@ -53,6 +53,9 @@ static void quadratic_tile(void *arg, int64_t tile, int thread)
 }
 
 /* The queue handles it (rows.h). */
-void cpu_rows(pool *p, const op_rows *o) {}
+void cpu_rows(pool *pool, const op_rows *o) {}
 
-void cpu_quadratic(pool *p, const op_quadratic *o) { pool_run(p, tiles_of(o->rows, rows_per_tile(o->ld)), quadratic_tile, (void *)o); }
+void cpu_quadratic(pool *pool, const op_quadratic *o)
+{
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->ld)), quadratic_tile, (void *)o);
+}

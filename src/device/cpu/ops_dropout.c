@@ -10,4 +10,4 @@ static void dropout_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(dropout_rows)(o, tile * ROWS_OF_TILE, tile_end(o->rows, ROWS_OF_TILE, tile));
 }
 
-void cpu_dropout(pool *p, const op_dropout *o) { pool_run(p, tiles_of(o->rows, ROWS_OF_TILE), dropout_tile, (void *)o); }
+void cpu_dropout(pool *pool, const op_dropout *o) { pool_run(pool, tiles_of(o->rows, ROWS_OF_TILE), dropout_tile, (void *)o); }

@@ -17,11 +17,11 @@ static void embedding_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(embedding_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), job->past);
 }
 
-void cpu_embedding(pool *p, const op_embedding *o)
+void cpu_embedding(pool *pool, const op_embedding *o)
 {
     const int64_t bytes = o->rows * o->cols * (int64_t)(dtype_bytes(o->type) + (o->stream ? sizeof(float) : 0));
     embedding_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(bytes)};
-    pool_run(p, tiles_of(o->rows, job.rows), embedding_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), embedding_tile, &job);
 }
 
 static void zero_tile(void *arg, int64_t tile, int thread)
@@ -48,9 +48,9 @@ static void owner_tile(void *arg, int64_t owner, int thread)
     }
 }
 
-void cpu_embedding_backward(pool *p, const op_embedding_backward *o)
+void cpu_embedding_backward(pool *pool, const op_embedding_backward *o)
 {
     if (!o->accumulate)
-        pool_run(p, tiles_of(o->table_rows * o->cols, TILE_ELEMENTS), zero_tile, (void *)o);
-    pool_run(p, OWNERS, owner_tile, (void *)o);
+        pool_run(pool, tiles_of(o->table_rows * o->cols, TILE_ELEMENTS), zero_tile, (void *)o);
+    pool_run(pool, OWNERS, owner_tile, (void *)o);
 }

@@ -18,7 +18,7 @@ static void route_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(route_rows)(o, tile * ROUTE_ROWS, tile_end(o->rows, ROUTE_ROWS, tile));
 }
 
-void cpu_route(pool *p, const op_route *o) { pool_run(p, tiles_of(o->rows, ROUTE_ROWS), route_tile, (void *)o); }
+void cpu_route(pool *pool, const op_route *o) { pool_run(pool, tiles_of(o->rows, ROUTE_ROWS), route_tile, (void *)o); }
 
 static void route_backward_tile(void *arg, int64_t tile, int thread)
 {
@@ -26,13 +26,13 @@ static void route_backward_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(route_backward_rows)(o, tile * ROUTE_ROWS, tile_end(o->forward.rows, ROUTE_ROWS, tile));
 }
 
-void cpu_route_backward(pool *p, const op_route_backward *o)
+void cpu_route_backward(pool *pool, const op_route_backward *o)
 {
-    pool_run(p, tiles_of(o->forward.rows, ROUTE_ROWS), route_backward_tile, (void *)o);
+    pool_run(pool, tiles_of(o->forward.rows, ROUTE_ROWS), route_backward_tile, (void *)o);
 }
 
 /* A counting sort; a unit's slots take some hundredths of a millisecond. */
-void cpu_dispatch(pool *p, const op_dispatch *o)
+void cpu_dispatch(pool *pool, const op_dispatch *o)
 {
     int32_t next[EXPERTS_MOST];
     memset(o->ends, 0, (size_t)o->experts * sizeof *o->ends);
@@ -58,7 +58,7 @@ static rows_job rows_job_of(const void *op, const expert_range *r, int64_t cols)
     return (rows_job){op, range_begin(r), range_rows(r), rows_per_tile(cols)};
 }
 
-static void run_rows(pool *p, rows_job *job, pool_fn fn) { pool_run(p, tiles_of(job->rows, job->each), fn, job); }
+static void run_rows(pool *pool, rows_job *job, pool_fn fn) { pool_run(pool, tiles_of(job->rows, job->each), fn, job); }
 
 /* Row `row` of a matrix with `width` elements a row, where it lies. */
 static void *row_at(const void *base, pt_dtype type, row_place place, const rows_job *job, int64_t row, int64_t width)
@@ -82,10 +82,10 @@ static void grouped_activation_tile(void *arg, int64_t tile, int thread)
     }
 }
 
-void cpu_grouped_activation(pool *p, const op_grouped_activation *o)
+void cpu_grouped_activation(pool *pool, const op_grouped_activation *o)
 {
     rows_job job = rows_job_of(o, &o->range, o->of.cols);
-    run_rows(p, &job, grouped_activation_tile);
+    run_rows(pool, &job, grouped_activation_tile);
 }
 
 static void grouped_activation_backward_tile(void *arg, int64_t tile, int thread)
@@ -112,10 +112,10 @@ static void grouped_activation_backward_tile(void *arg, int64_t tile, int thread
     }
 }
 
-void cpu_grouped_activation_backward(pool *p, const op_grouped_activation_backward *o)
+void cpu_grouped_activation_backward(pool *pool, const op_grouped_activation_backward *o)
 {
     rows_job job = rows_job_of(o, &o->range, o->of.cols);
-    run_rows(p, &job, grouped_activation_backward_tile);
+    run_rows(pool, &job, grouped_activation_backward_tile);
 }
 
 /* ---- sums of rows ---- */
@@ -128,12 +128,12 @@ static void combine_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(combine_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), job->begin, job->end);
 }
 
-void cpu_combine(pool *p, const op_combine *o)
+void cpu_combine(pool *pool, const op_combine *o)
 {
     combine_job job = {o, rows_per_tile(o->cols), 0, -1};
     if (o->range.ends)
         job.begin = range_begin(&o->range), job.end = job.begin + range_rows(&o->range);
-    pool_run(p, tiles_of(o->rows, job.rows), combine_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), combine_tile, &job);
 }
 
 enum { SUM_COLUMNS = 256 };
@@ -178,11 +178,11 @@ static void dots_tile(void *arg, int64_t tile, int thread)
     }
 }
 
-void cpu_grouped_bias_backward(pool *p, const op_grouped_bias_backward *o)
+void cpu_grouped_bias_backward(pool *pool, const op_grouped_bias_backward *o)
 {
     rows_job job = rows_job_of(o, &o->range, o->cols);
     if (o->acc)
-        pool_run(p, o->range.experts * tiles_of(o->cols, SUM_COLUMNS), bias_tile, &job);
+        pool_run(pool, o->range.experts * tiles_of(o->cols, SUM_COLUMNS), bias_tile, &job);
     if (o->bias)
-        run_rows(p, &job, dots_tile);
+        run_rows(pool, &job, dots_tile);
 }

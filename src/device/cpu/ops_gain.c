@@ -13,7 +13,7 @@ static void gain_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(gain_rows)(o, tile * ROWS_OF_TILE, tile_end(o->rows, ROWS_OF_TILE, tile));
 }
 
-void cpu_gain(pool *p, const op_gain *o) { pool_run(p, tiles_of(o->rows, ROWS_OF_TILE), gain_tile, (void *)o); }
+void cpu_gain(pool *pool, const op_gain *o) { pool_run(pool, tiles_of(o->rows, ROWS_OF_TILE), gain_tile, (void *)o); }
 
 typedef struct back_job {
     const op_gain_backward *op;
@@ -43,14 +43,14 @@ static void total_tile(void *arg, int64_t tile, int thread)
     }
 }
 
-void cpu_gain_backward(pool *p, const op_gain_backward *o)
+void cpu_gain_backward(pool *pool, const op_gain_backward *o)
 {
     int64_t rows = tiles_of(o->rows, BLOCKS);
     rows = rows < BLOCK_ROWS ? BLOCK_ROWS : rows;
     for (int64_t column = 0; column < o->cols; column += COLUMNS) {
         const int64_t columns = o->cols - column < COLUMNS ? o->cols - column : COLUMNS;
-        back_job job = {o, rows, tiles_of(o->rows, rows), column, columns, pool_scratch(p, 0)};
-        pool_run(p, job.blocks, back_tile, &job);
-        pool_run(p, tiles_of(columns, TOTALS), total_tile, &job);
+        back_job job = {o, rows, tiles_of(o->rows, rows), column, columns, pool_scratch(pool, 0)};
+        pool_run(pool, job.blocks, back_tile, &job);
+        pool_run(pool, tiles_of(columns, TOTALS), total_tile, &job);
     }
 }

@@ -11,7 +11,7 @@ static void gates_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(gates_rows)(o, tile * GATES_BLOCK_ROWS, tile_end(o->rows, GATES_BLOCK_ROWS, tile));
 }
 
-void cpu_gates(pool *p, const op_gates *o) { pool_run(p, tiles_of(o->rows, GATES_BLOCK_ROWS), gates_tile, (void *)o); }
+void cpu_gates(pool *pool, const op_gates *o) { pool_run(pool, tiles_of(o->rows, GATES_BLOCK_ROWS), gates_tile, (void *)o); }
 
 static void gates_backward_tile(void *arg, int64_t tile, int thread)
 {
@@ -20,11 +20,11 @@ static void gates_backward_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(gates_backward_rows)(b, tile * GATES_BLOCK_ROWS, tile_end(b->forward.rows, GATES_BLOCK_ROWS, tile), sums);
 }
 
-void cpu_gates_backward(pool *p, const op_gates_backward *b)
+void cpu_gates_backward(pool *pool, const op_gates_backward *b)
 {
     const int64_t heads = b->forward.heads, blocks = tiles_of(b->forward.rows, GATES_BLOCK_ROWS);
     const float *sums = b->scratch;
-    pool_run(p, blocks, gates_backward_tile, (void *)b);
+    pool_run(pool, blocks, gates_backward_tile, (void *)b);
     for (int64_t tile = 0; tile < tiles_of(heads, TOTAL_COLUMNS); tile++) {
         const int64_t begin = tile * TOTAL_COLUMNS, end = tile_end(heads, TOTAL_COLUMNS, tile);
         if (b->da_log)
@@ -42,10 +42,10 @@ static void gated_norm_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(gated_norm_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), pool_scratch(job->pool, thread));
 }
 
-void cpu_gated_norm(pool *p, const op_gated_norm *o)
+void cpu_gated_norm(pool *pool, const op_gated_norm *o)
 {
-    gated_norm_job job = {p, o, rows_per_tile(o->heads * o->dim)};
-    pool_run(p, tiles_of(o->rows, job.rows), gated_norm_tile, &job);
+    gated_norm_job job = {pool, o, rows_per_tile(o->heads * o->dim)};
+    pool_run(pool, tiles_of(o->rows, job.rows), gated_norm_tile, &job);
 }
 
 static int64_t weights_of(const op_gated_norm *o) { return o->weight_step ? o->heads * o->dim : o->dim; }
@@ -65,9 +65,9 @@ static void gated_norm_total_tile(void *arg, int64_t tile, int thread)
     blocks_add(b->scratch, n, blocks, tile * TOTAL_COLUMNS, tile_end(n, TOTAL_COLUMNS, tile), b->accumulate, b->dweight);
 }
 
-void cpu_gated_norm_backward(pool *p, const op_gated_norm_backward *b)
+void cpu_gated_norm_backward(pool *pool, const op_gated_norm_backward *b)
 {
-    pool_run(p, tiles_of(b->forward.rows, gated_norm_block_rows(b->forward.rows)), gated_norm_backward_tile, (void *)b);
+    pool_run(pool, tiles_of(b->forward.rows, gated_norm_block_rows(b->forward.rows)), gated_norm_backward_tile, (void *)b);
     if (b->dweight)
-        pool_run(p, tiles_of(weights_of(&b->forward), TOTAL_COLUMNS), gated_norm_total_tile, (void *)b);
+        pool_run(pool, tiles_of(weights_of(&b->forward), TOTAL_COLUMNS), gated_norm_total_tile, (void *)b);
 }

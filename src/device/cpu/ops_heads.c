@@ -11,8 +11,8 @@ static void heads_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(heads_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile));
 }
 
-void cpu_heads(pool *p, const op_heads *o)
+void cpu_heads(pool *pool, const op_heads *o)
 {
     heads_job job = {o, rows_per_tile(o->heads * o->cols)};
-    pool_run(p, tiles_of(o->rows, job.rows), heads_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), heads_tile, &job);
 }

@@ -26,13 +26,13 @@ static void norm_tile(void *arg, int64_t tile, int thread)
     (job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), job->past, pool_scratch(job->pool, thread));
 }
 
-void cpu_norm(pool *p, const op_norm *o)
+void cpu_norm(pool *pool, const op_norm *o)
 {
     int64_t rows = rows_per_tile(o->heads * o->dim);
     const int64_t bytes = o->rows * o->heads * o->dim * (int64_t)dtype_bytes(o->type);
-    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, false};
+    norm_job job = {pool, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, false};
     job.past = o->y != o->x && !o->residual && !o->stream && cpu_exceeds_cache(bytes);
-    pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
+    pool_run(pool, tiles_of(o->rows, job.rows), norm_tile, &job);
 }
 
 typedef struct norm_backward_job {
@@ -74,18 +74,18 @@ static op_norm_backward with_offset_added(const op_norm_backward *o)
     return added;
 }
 
-void cpu_norm_backward(pool *p, const op_norm_backward *o)
+void cpu_norm_backward(pool *pool, const op_norm_backward *o)
 {
     if (o->offset != 0 && o->rows > 0) {
         const op_norm_backward added = with_offset_added(o);
-        cpu_norm_backward(p, &added);
+        cpu_norm_backward(pool, &added);
         return;
     }
     int64_t fit = POOL_SCRATCH_BYTES / (int64_t)(2 * sizeof(float)) / o->dim;
     int64_t rows = tiles_of(o->rows, fit < NORM_BLOCKS ? fit : NORM_BLOCKS);
     rows = rows < NORM_BLOCK_ROWS ? NORM_BLOCK_ROWS : rows;
-    norm_backward_job job = {o, rows, tiles_of(o->rows, rows), pool_scratch(p, 0)};
-    pool_run(p, job.blocks, norm_backward_tile, &job);
+    norm_backward_job job = {o, rows, tiles_of(o->rows, rows), pool_scratch(pool, 0)};
+    pool_run(pool, job.blocks, norm_backward_tile, &job);
     if (o->dweight || o->dbias)
-        pool_run(p, tiles_of(o->dim, TOTAL_COLUMNS), norm_total_tile, &job);
+        pool_run(pool, tiles_of(o->dim, TOTAL_COLUMNS), norm_total_tile, &job);
 }

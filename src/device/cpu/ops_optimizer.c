@@ -82,21 +82,21 @@ static void finish_listed_tile(void *arg, int64_t tile, int thread)
     }
 }
 
-void cpu_gradient_finish(pool *p, const op_gradient_finish *o)
+void cpu_gradient_finish(pool *pool, const op_gradient_finish *o)
 {
     finish_job job = {o, SUMSQ_ROWS * rows_per_tile(SUMSQ_ROWS * o->cols), 0};
     int64_t tiles = tiles_of(o->rows, job.rows);
     if (o->ids) {
-        pool_run(p, tiles, finish_listed_tile, &job);
+        pool_run(pool, tiles, finish_listed_tile, &job);
         return;
     }
     if (o->type == PT_F32 || o->g != (const void *)o->acc) {
-        pool_run(p, tiles, finish_tile, &job);
+        pool_run(pool, tiles, finish_tile, &job);
         return;
     }
     while (job.tile < tiles) {
         int64_t next = job.tile ? 2 * job.tile : 1;
-        pool_run(p, (next < tiles ? next : tiles) - job.tile, finish_tile, &job);
+        pool_run(pool, (next < tiles ? next : tiles) - job.tile, finish_tile, &job);
         job.tile = next;
     }
 }
@@ -115,7 +115,7 @@ static void adamw_double_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(adamw_double_part)(o, begin, tile_end(o->n, TILE_ELEMENTS, tile));
 }
 
-void cpu_adamw(pool *p, const op_adamw *o)
+void cpu_adamw(pool *pool, const op_adamw *o)
 {
-    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), o->type == PT_F64 ? adamw_double_tile : adamw_tile, (void *)o);
+    pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), o->type == PT_F64 ? adamw_double_tile : adamw_tile, (void *)o);
 }

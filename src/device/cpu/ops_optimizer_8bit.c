@@ -13,10 +13,10 @@ static void blocks_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(adamw8bit_part)(job->op, job->first, job->second, begin, tile_end(job->op->adamw.n, TILE_ELEMENTS, tile) - begin);
 }
 
-void cpu_adamw8bit(pool *p, const op_adamw8bit *o)
+void cpu_adamw8bit(pool *pool, const op_adamw8bit *o)
 {
     blocks_job job = {o, moment_map_get(true), moment_map_get(false)};
-    pool_run(p, tiles_of(o->adamw.n, TILE_ELEMENTS), blocks_tile, &job);
+    pool_run(pool, tiles_of(o->adamw.n, TILE_ELEMENTS), blocks_tile, &job);
 }
 
 typedef struct codes_job { const op_moment_codes *op; const moment_map *first, *second; } codes_job;
@@ -28,8 +28,8 @@ static void codes_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(moment_codes_part)(job->op, job->first, job->second, begin, tile_end(job->op->n, TILE_ELEMENTS, tile) - begin);
 }
 
-void cpu_moment_codes(pool *p, const op_moment_codes *o)
+void cpu_moment_codes(pool *pool, const op_moment_codes *o)
 {
     codes_job job = {o, moment_map_get(true), moment_map_get(false)};
-    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), codes_tile, &job);
+    pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), codes_tile, &job);
 }

@@ -25,7 +25,7 @@ static void block_tile(void *arg, int64_t block, int thread)
         KERNEL_BEST(factor_cols_part)(o, block);
 }
 
-void cpu_factor_sums(pool *p, const op_factor_sums *o) { pool_run(p, factor_blocks(o->rows), block_tile, (void *)o); }
+void cpu_factor_sums(pool *pool, const op_factor_sums *o) { pool_run(pool, factor_blocks(o->rows), block_tile, (void *)o); }
 
 static float mean_of(const float *x, int64_t n)
 {
@@ -50,12 +50,12 @@ static void fold_tile(void *arg, int64_t tile, int thread)
     }
 }
 
-void cpu_factor_fold(pool *p, const op_factor_fold *o)
+void cpu_factor_fold(pool *pool, const op_factor_fold *o)
 {
     const float mean = o->row ? mean_of(o->row, o->rows) : 1;
     for (int64_t i = 0; i < o->rows; i++)
         o->row_factor[i] = o->row ? 1.0f / sqrtf(o->row[i] / mean) : 1.0f;
-    pool_run(p, tiles_of(o->cols, rows_per_tile(factor_blocks(o->rows))), fold_tile, (void *)o);
+    pool_run(pool, tiles_of(o->cols, rows_per_tile(factor_blocks(o->rows))), fold_tile, (void *)o);
 }
 
 /* ---- updates ---- */
@@ -68,9 +68,9 @@ static void squares_tile(void *arg, int64_t tile, int thread)
         o->sums[i] = KERNEL_BEST(scaled_squares_row)(o, i);
 }
 
-void cpu_scaled_squares(pool *p, const op_scaled_squares *o)
+void cpu_scaled_squares(pool *pool, const op_scaled_squares *o)
 {
-    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), squares_tile, (void *)o);
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)), squares_tile, (void *)o);
 }
 
 static void masters_tile(void *arg, int64_t tile, int thread)
@@ -81,9 +81,9 @@ static void masters_tile(void *arg, int64_t tile, int thread)
         o->sums[i] = KERNEL_BEST(master_squares_row)(o, i);
 }
 
-void cpu_master_squares(pool *p, const op_master_squares *o)
+void cpu_master_squares(pool *pool, const op_master_squares *o)
 {
-    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), masters_tile, (void *)o);
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)), masters_tile, (void *)o);
 }
 
 static double total_of(const double *sums, int64_t n)
@@ -97,7 +97,7 @@ static double total_of(const double *sums, int64_t n)
 
 static float larger(float x, float least) { return x < least ? least : x; }
 
-void cpu_update_limit(pool *p, const op_update_limit *o)
+void cpu_update_limit(pool *pool, const op_update_limit *o)
 {
     const double total = o->kind == LIMIT_NONE ? 0 : total_of(o->sums, o->sums_n);
     if (o->kind == LIMIT_RMS) {
@@ -123,7 +123,7 @@ static void apply_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(scaled_apply_row)(o, i);
 }
 
-void cpu_scaled_apply(pool *p, const op_scaled_apply *o)
+void cpu_scaled_apply(pool *pool, const op_scaled_apply *o)
 {
-    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), apply_tile, (void *)o);
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)), apply_tile, (void *)o);
 }

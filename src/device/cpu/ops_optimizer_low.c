@@ -37,7 +37,7 @@ static void random_tile(void *arg, int64_t tile, int thread)
         random_batch(o, i, i + WORDS * BATCH < end ? i + WORDS * BATCH : end);
 }
 
-void cpu_random_matrix(pool *p, const op_random_matrix *o) { pool_run(p, tiles_of(o->n, TILE_ELEMENTS), random_tile, (void *)o); }
+void cpu_random_matrix(pool *pool, const op_random_matrix *o) { pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), random_tile, (void *)o); }
 
 /* ---- moments ---- */
 
@@ -57,12 +57,12 @@ static void rows_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(low_row_part)(o, row);
 }
 
-void cpu_low_moments(pool *p, const op_low_moments *o)
+void cpu_low_moments(pool *pool, const op_low_moments *o)
 {
     if (o->by_rows)
-        pool_run(p, tiles_of(o->channels, rows_per_tile(o->rank)), rows_tile, (void *)o);
+        pool_run(pool, tiles_of(o->channels, rows_per_tile(o->rank)), rows_tile, (void *)o);
     else
-        pool_run(p, tiles_of(o->channels, COLUMNS), columns_tile, (void *)o);
+        pool_run(pool, tiles_of(o->channels, COLUMNS), columns_tile, (void *)o);
 }
 
 static double total_of(const double *sums, int64_t n)
@@ -78,14 +78,14 @@ static double total_of(const double *sums, int64_t n)
 
 static float ratio(double moved, double given) { return (float)sqrt(moved) / ((float)sqrt(given) + 1e-8f); }
 
-void cpu_channel_scale(pool *p, const op_channel_scale *o)
+void cpu_channel_scale(pool *pool, const op_channel_scale *o)
 {
     const float all = o->together ? ratio(total_of(o->moved, o->channels), total_of(o->given, o->channels)) : 0;
     for (int64_t i = 0; i < o->channels; i++)
         o->out[i] = o->together ? all : ratio(o->moved[i], o->given[i]);
 }
 
-void cpu_orthonormal(pool *p, const op_orthonormal *o) { KERNEL_BEST(orthonormal_all)(o); }
+void cpu_orthonormal(pool *pool, const op_orthonormal *o) { KERNEL_BEST(orthonormal_all)(o); }
 
 /* ---- Adam by rows ---- */
 
@@ -97,4 +97,4 @@ static void adam_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(row_adam_part)(o, row);
 }
 
-void cpu_row_adam(pool *p, const op_row_adam *o) { pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), adam_tile, (void *)o); }
+void cpu_row_adam(pool *pool, const op_row_adam *o) { pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)), adam_tile, (void *)o); }

@@ -11,7 +11,7 @@ static void momentum_tile(void *arg, int64_t tile, int thread)
     o->sums[tile] = KERNEL_BEST(muon_momentum_part)(o, begin, tile_end(o->n, MUON_SUM_VALUES, tile) - begin);
 }
 
-void cpu_muon_momentum(pool *p, const op_muon_momentum *o) { pool_run(p, muon_sums(o->n), momentum_tile, (void *)o); }
+void cpu_muon_momentum(pool *pool, const op_muon_momentum *o) { pool_run(pool, muon_sums(o->n), momentum_tile, (void *)o); }
 
 /* The norm of the matrix, in bf16, at least the smallest divisor. */
 static float norm_of(const op_muon_scale *o)
@@ -35,10 +35,10 @@ static void scale_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(muon_scale_part)(job->op, job->norm, begin, tile_end(job->op->n, TILE_ELEMENTS, tile) - begin);
 }
 
-void cpu_muon_scale(pool *p, const op_muon_scale *o)
+void cpu_muon_scale(pool *pool, const op_muon_scale *o)
 {
     scale_job job = {o, norm_of(o)};
-    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), scale_tile, &job);
+    pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), scale_tile, &job);
 }
 
 static void combine_tile(void *arg, int64_t tile, int thread)
@@ -49,9 +49,9 @@ static void combine_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(muon_combine_row)(o, row);
 }
 
-void cpu_muon_combine(pool *p, const op_muon_combine *o)
+void cpu_muon_combine(pool *pool, const op_muon_combine *o)
 {
-    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), combine_tile, (void *)o);
+    pool_run(pool, tiles_of(o->rows, rows_per_tile(o->cols)), combine_tile, (void *)o);
 }
 
 static void apply_tile(void *arg, int64_t tile, int thread)
@@ -61,4 +61,4 @@ static void apply_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(muon_apply_part)(o, begin, tile_end(o->n, TILE_ELEMENTS, tile) - begin);
 }
 
-void cpu_muon_apply(pool *p, const op_muon_apply *o) { pool_run(p, tiles_of(o->n, TILE_ELEMENTS), apply_tile, (void *)o); }
+void cpu_muon_apply(pool *pool, const op_muon_apply *o) { pool_run(pool, tiles_of(o->n, TILE_ELEMENTS), apply_tile, (void *)o); }

@@ -20,4 +20,4 @@ static void preference_sequence(void *arg, int64_t sequence, int thread)
         o->weights[at + r] = preference_row_weight(o->rule, o->weights[at + r], o->given[at + r]);
 }
 
-void cpu_preference(pool *p, const op_preference *o) { pool_run(p, o->sequences, preference_sequence, (void *)o); }
+void cpu_preference(pool *pool, const op_preference *o) { pool_run(pool, o->sequences, preference_sequence, (void *)o); }

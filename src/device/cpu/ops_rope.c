@@ -12,8 +12,8 @@ static void rope_tile(void *arg, int64_t tile, int thread)
     (job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), pool_scratch(job->pool, thread));
 }
 
-void cpu_rope(pool *p, const op_rope *o)
+void cpu_rope(pool *pool, const op_rope *o)
 {
-    rope_job job = {p, o, rows_per_tile(o->heads * o->dim)};
-    pool_run(p, tiles_of(o->rows, job.rows), rope_tile, &job);
+    rope_job job = {pool, o, rows_per_tile(o->heads * o->dim)};
+    pool_run(pool, tiles_of(o->rows, job.rows), rope_tile, &job);
 }

@@ -17,9 +17,9 @@ typedef struct scan_job {
     int64_t each, tasks; /* most heads of a task; tasks of a sequence */
 } scan_job;
 
-static scan_job scan_job_of(pool *p, const op_scan *o, const op_scan_backward *b, int64_t each)
+static scan_job scan_job_of(pool *pool, const op_scan *o, const op_scan_backward *b, int64_t each)
 {
-    return (scan_job){p, o, b, each, o->key_heads * tiles_of(o->heads / o->key_heads, each)};
+    return (scan_job){pool, o, b, each, o->key_heads * tiles_of(o->heads / o->key_heads, each)};
 }
 
 static scan_part scan_part_of(const scan_job *job, int64_t task)
@@ -35,13 +35,13 @@ static void scan_task(void *arg, int64_t task, int thread)
     KERNEL_BEST(scan_heads)(job->o, scan_part_of(job, task), pool_scratch(job->pool, thread));
 }
 
-void cpu_scan(pool *p, const op_scan *o)
+void cpu_scan(pool *pool, const op_scan *o)
 {
     int64_t each = SCAN_HEADS;
-    while (each > 1 && o->seqs * scan_job_of(p, o, NULL, each).tasks < pool_threads(p) * TASKS_PER_THREAD)
+    while (each > 1 && o->seqs * scan_job_of(pool, o, NULL, each).tasks < pool_threads(pool) * TASKS_PER_THREAD)
         each /= 2;
-    scan_job job = scan_job_of(p, o, NULL, each);
-    pool_run(p, o->seqs * job.tasks, scan_task, &job);
+    scan_job job = scan_job_of(pool, o, NULL, each);
+    pool_run(pool, o->seqs * job.tasks, scan_task, &job);
 }
 
 /* ---- backward ---- */
@@ -79,13 +79,13 @@ static void scan_finish_task(void *arg, int64_t tile, int thread)
         }
 }
 
-void cpu_scan_backward(pool *p, const op_scan_backward *b)
+void cpu_scan_backward(pool *pool, const op_scan_backward *b)
 {
     const op_scan *o = &b->forward;
-    scan_job job = scan_job_of(p, o, b, SCAN_HEADS);
-    pool_run(p, o->seqs * job.tasks, scan_backward_task, &job);
+    scan_job job = scan_job_of(pool, o, b, SCAN_HEADS);
+    pool_run(pool, o->seqs * job.tasks, scan_backward_task, &job);
     if (job.tasks > o->key_heads)
-        pool_run(p, tiles_of(o->seqs * o->len, FINISH_ROWS), scan_finish_task, &job);
+        pool_run(pool, tiles_of(o->seqs * o->len, FINISH_ROWS), scan_finish_task, &job);
     for (int64_t head = 0; head < o->heads && b->dskip; head++) {
         float sum = 0;
         for (int64_t seq = 0; seq < o->seqs; seq++)

@@ -73,88 +73,88 @@ static void futex_wake(atomic_uint *word, int threads)
 }
 
 /* Runs tiles until none is left. */
-static void pool_work(pool *p, int thread)
+static void pool_work(pool *pool, int thread)
 {
-    long long left = atomic_load(&p->left);
+    long long left = atomic_load(&pool->left);
     while (left > 0) {
-        if (!atomic_compare_exchange_weak(&p->left, &left, left - 1))
+        if (!atomic_compare_exchange_weak(&pool->left, &left, left - 1))
             continue;
-        long long tiles = p->tiles;
-        p->fn(p->arg, tiles - left, thread);
-        if (atomic_fetch_add(&p->done, 1) + 1 == tiles && atomic_load(&p->caller_sleeps)) {
-            atomic_fetch_add(&p->finished, 1);
-            futex_wake(&p->finished, 1);
+        long long tiles = pool->tiles;
+        pool->fn(pool->arg, tiles - left, thread);
+        if (atomic_fetch_add(&pool->done, 1) + 1 == tiles && atomic_load(&pool->caller_sleeps)) {
+            atomic_fetch_add(&pool->finished, 1);
+            futex_wake(&pool->finished, 1);
         }
-        left = atomic_load(&p->left);
+        left = atomic_load(&pool->left);
     }
 }
 
-static bool pool_has_work(pool *p)
+static bool pool_has_work(pool *pool)
 {
-    return atomic_load(&p->left) > 0 || atomic_load(&p->stop);
+    return atomic_load(&pool->left) > 0 || atomic_load(&pool->stop);
 }
 
 static void *worker_main(void *arg)
 {
     worker *w = arg;
-    pool *p = w->pool;
+    pool *pool = w->pool;
     atomic_store(&w->id, (int)syscall(SYS_gettid));
-    while (!atomic_load(&p->stop)) {
-        pool_work(p, w->index);
-        for (int turn = 0; turn < SPIN_TURNS && !pool_has_work(p); turn++)
+    while (!atomic_load(&pool->stop)) {
+        pool_work(pool, w->index);
+        for (int turn = 0; turn < SPIN_TURNS && !pool_has_work(pool); turn++)
             cpu_pause();
-        if (pool_has_work(p))
+        if (pool_has_work(pool))
             continue;
-        unsigned seen = atomic_load(&p->bell);
-        atomic_fetch_add(&p->sleepers, 1);
-        if (!pool_has_work(p))
-            futex_sleep(&p->bell, seen);
-        atomic_fetch_sub(&p->sleepers, 1);
+        unsigned seen = atomic_load(&pool->bell);
+        atomic_fetch_add(&pool->sleepers, 1);
+        if (!pool_has_work(pool))
+            futex_sleep(&pool->bell, seen);
+        atomic_fetch_sub(&pool->sleepers, 1);
     }
     return NULL;
 }
 
-static void pool_ring(pool *p, int threads)
+static void pool_ring(pool *pool, int threads)
 {
-    atomic_fetch_add(&p->bell, 1);
-    futex_wake(&p->bell, threads);
+    atomic_fetch_add(&pool->bell, 1);
+    futex_wake(&pool->bell, threads);
 }
 
 /* Waits for the tiles of other threads. */
-static void pool_finish(pool *p)
+static void pool_finish(pool *pool)
 {
     for (int turn = 0; turn < SPIN_TURNS; turn++) {
-        if (atomic_load(&p->done) == p->tiles)
+        if (atomic_load(&pool->done) == pool->tiles)
             return;
         cpu_pause();
     }
-    atomic_exchange(&p->caller_sleeps, true); /* see pool_run */
+    atomic_exchange(&pool->caller_sleeps, true); /* see pool_run */
     for (;;) {
-        unsigned seen = atomic_load(&p->finished);
-        if (atomic_load(&p->done) == p->tiles)
+        unsigned seen = atomic_load(&pool->finished);
+        if (atomic_load(&pool->done) == pool->tiles)
             break;
-        futex_sleep(&p->finished, seen);
+        futex_sleep(&pool->finished, seen);
     }
-    atomic_store(&p->caller_sleeps, false);
+    atomic_store(&pool->caller_sleeps, false);
 }
 
-void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg)
+void pool_run(pool *pool, int64_t tiles, pool_fn fn, void *arg)
 {
-    if (tiles <= 1 || p->threads == 1) {
+    if (tiles <= 1 || pool->threads == 1) {
         for (int64_t tile = 0; tile < tiles; tile++)
             fn(arg, tile, 0);
         return;
     }
-    p->fn = fn;
-    p->arg = arg;
-    p->tiles = tiles;
-    atomic_store(&p->done, 0);
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->tiles = tiles;
+    atomic_store(&pool->done, 0);
     /* No store: QEMU reorders ARM64's store and a later load of another variable (its issue 4872), and a wake-up is lost. */
-    atomic_exchange(&p->left, tiles);
-    if (atomic_load(&p->sleepers) > 0)
-        pool_ring(p, tiles - 1 < INT_MAX ? (int)(tiles - 1) : INT_MAX);
-    pool_work(p, 0);
-    pool_finish(p);
+    atomic_exchange(&pool->left, tiles);
+    if (atomic_load(&pool->sleepers) > 0)
+        pool_ring(pool, tiles - 1 < INT_MAX ? (int)(tiles - 1) : INT_MAX);
+    pool_work(pool, 0);
+    pool_finish(pool);
 }
 
 /* A small stack: with the usual 8 MiB, the first touch could take a huge page, 2 MiB for a few KiB. */
@@ -175,67 +175,67 @@ int pool_open(int threads, pool **out, pt_error *e)
     *out = NULL;
     if (threads < 1 || threads > 4096)
         return pt_fail(e, PT_USAGE, "a thread pool of %d threads was asked for; use 1 to 4096", threads);
-    pool *p = aligned_alloc(CACHE_LINE, sizeof *p);
-    if (!p)
+    pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
+    if (!pool)
         return pt_fail(e, PT_FAILED, "no memory for a thread pool");
-    memset(p, 0, sizeof *p);
-    p->threads = threads;
-    p->workers = calloc((size_t)threads, sizeof *p->workers);
+    memset(pool, 0, sizeof *pool);
+    pool->threads = threads;
+    pool->workers = calloc((size_t)threads, sizeof *pool->workers);
     size_t bytes = (size_t)threads * POOL_SCRATCH_BYTES;
-    p->scratch = aligned_alloc(HUGE_BYTES, bytes);
-    if (!p->workers || !p->scratch) {
-        pool_close(p);
+    pool->scratch = aligned_alloc(HUGE_BYTES, bytes);
+    if (!pool->workers || !pool->scratch) {
+        pool_close(pool);
         return pt_fail(e, PT_FAILED, "no memory for the scratch space of %d threads (%zu bytes)", threads, bytes);
     }
-    madvise(p->scratch, bytes, MADV_HUGEPAGE); /* fewer TLB misses; may be refused */
+    madvise(pool->scratch, bytes, MADV_HUGEPAGE); /* fewer TLB misses; may be refused */
     for (int i = 1; i < threads; i++) {
-        worker *w = &p->workers[i];
-        w->pool = p;
+        worker *w = &pool->workers[i];
+        w->pool = pool;
         w->index = i;
         int code = worker_start(w);
         if (code) {
-            p->started = i - 1;
-            pool_close(p);
+            pool->started = i - 1;
+            pool_close(pool);
             return pt_fail(e, PT_FAILED, "thread %d of %d could not be started: %s; use fewer threads", i + 1,
                            threads, strerror(code));
         }
     }
-    p->started = threads - 1;
-    *out = p;
+    pool->started = threads - 1;
+    *out = pool;
     return 0;
 }
 
-void pool_close(pool *p)
+void pool_close(pool *pool)
 {
-    if (!p)
+    if (!pool)
         return;
-    atomic_store(&p->stop, true);
-    pool_ring(p, INT_MAX);
-    for (int i = 1; i <= p->started; i++)
-        pthread_join(p->workers[i].thread, NULL);
-    free(p->scratch);
-    free(p->workers);
-    free(p);
+    atomic_store(&pool->stop, true);
+    pool_ring(pool, INT_MAX);
+    for (int i = 1; i <= pool->started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    free(pool->scratch);
+    free(pool->workers);
+    free(pool);
 }
 
-int pool_threads(const pool *p)
+int pool_threads(const pool *pool)
 {
-    return p->threads;
+    return pool->threads;
 }
 
-void *pool_scratch(pool *p, int thread)
+void *pool_scratch(pool *pool, int thread)
 {
-    return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
+    return pool->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
 }
 
 /* ---- the threads' time ---- */
 
-int64_t pool_work_ns(pool *p)
+int64_t pool_work_ns(pool *pool)
 {
     int64_t ns = clock_ns_of(CLOCK_THREAD_CPUTIME_ID);
-    for (int i = 1; i <= p->started; i++) {
+    for (int i = 1; i <= pool->started; i++) {
         clockid_t clock;
-        ns += pthread_getcpuclockid(p->workers[i].thread, &clock) ? 0 : clock_ns_of(clock);
+        ns += pthread_getcpuclockid(pool->workers[i].thread, &clock) ? 0 : clock_ns_of(clock);
     }
     return ns;
 }
@@ -254,11 +254,11 @@ static int64_t thread_waited_ns(int id)
     return sscanf(line, "%*s %lld", &waited) == 1 ? waited : 0;
 }
 
-int64_t pool_waited_ns(pool *p)
+int64_t pool_waited_ns(pool *pool)
 {
     int64_t ns = thread_waited_ns((int)syscall(SYS_gettid));
-    for (int i = 1; i <= p->started; i++)
-        ns += atomic_load(&p->workers[i].id) ? thread_waited_ns(atomic_load(&p->workers[i].id)) : 0;
+    for (int i = 1; i <= pool->started; i++)
+        ns += atomic_load(&pool->workers[i].id) ? thread_waited_ns(atomic_load(&pool->workers[i].id)) : 0;
     return ns;
 }
 
@@ -275,14 +275,14 @@ static cpu_set_t processor(int n, const cpu_set_t *allowed)
     return one;
 }
 
-void pool_spread(pool *p)
+void pool_spread(pool *pool)
 {
     cpu_set_t allowed;
-    if (p->threads < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != p->threads)
+    if (pool->threads < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != pool->threads)
         return;
-    const int first = getpid() % p->threads; /* the caller runs ops of a single tile: spread the callers of several programs */
-    for (int i = 0; i < p->threads; i++) {
+    const int first = getpid() % pool->threads; /* the caller runs ops of a single tile: spread the callers of several programs */
+    for (int i = 0; i < pool->threads; i++) {
         const cpu_set_t one = processor(first + i, &allowed);
-        pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);
+        pthread_setaffinity_np(i ? pool->workers[i].thread : pthread_self(), sizeof one, &one);
     }
 }

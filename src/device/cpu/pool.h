@@ -22,16 +22,16 @@ enum {
 
 /* Starts threads - 1 workers; the caller of pool_run is the last thread. */
 int pool_open(int threads, pool **out, pt_error *e);
-void pool_close(pool *p);
-int pool_threads(const pool *p);
-void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
+void pool_close(pool *pool);
+int pool_threads(const pool *pool);
+void pool_run(pool *pool, int64_t tiles, pool_fn fn, void *arg);
 /* Pins each thread to its own processor, if there are as many threads as processors that the caller may use; fewer threads are not pinned.
  * Call it from the thread that will call pool_run. Only affects speed; errors are ignored. */
-void pool_spread(pool *p);
+void pool_spread(pool *pool);
 /* Processor time that its threads have used, and the time for which they were ready to run while other threads had the processors (0 if the
  * system does not tell). Call them from the thread that calls pool_run. */
-int64_t pool_work_ns(pool *p);
-int64_t pool_waited_ns(pool *p);
-void *pool_scratch(pool *p, int thread); /* POOL_SCRATCH_BYTES per thread, contiguous */
+int64_t pool_work_ns(pool *pool);
+int64_t pool_waited_ns(pool *pool);
+void *pool_scratch(pool *pool, int thread); /* POOL_SCRATCH_BYTES per thread, contiguous */
 
 #endif

@@ -73,10 +73,10 @@ static void copy_rows_piece(void *arg, int64_t piece, int thread)
         memcpy((char *)o->dst + (size_t)r * o->lddst, (const char *)o->src + (size_t)r * o->ldsrc, o->bytes);
 }
 
-static void cpu_copy_rows(pool *p, const op_copy_rows *o)
+static void cpu_copy_rows(pool *pool, const op_copy_rows *o)
 {
     op_copy_rows copy = *o;
-    pool_run(p, (o->rows + PIECE_ROWS - 1) / PIECE_ROWS, copy_rows_piece, &copy);
+    pool_run(pool, (o->rows + PIECE_ROWS - 1) / PIECE_ROWS, copy_rows_piece, &copy);
 }
 
 static void zero_piece(void *arg, int64_t piece, int thread)
@@ -85,14 +85,14 @@ static void zero_piece(void *arg, int64_t piece, int thread)
     memset((char *)o->dst + (size_t)piece * PIECE_BYTES, 0, piece_bytes(o, piece));
 }
 
-static void run_pieces(pool *p, const op_copy *o, pool_fn fn)
+static void run_pieces(pool *pool, const op_copy *o, pool_fn fn)
 {
     op_copy copy = *o;
-    pool_run(p, (int64_t)((o->bytes + PIECE_BYTES - 1) / PIECE_BYTES), fn, &copy);
+    pool_run(pool, (int64_t)((o->bytes + PIECE_BYTES - 1) / PIECE_BYTES), fn, &copy);
 }
 
-static void cpu_copy(pool *p, const op_copy *o) { run_pieces(p, o, copy_piece); }
-static void cpu_zero(pool *p, const op_copy *o) { run_pieces(p, o, zero_piece); }
+static void cpu_copy(pool *pool, const op_copy *o) { run_pieces(pool, o, copy_piece); }
+static void cpu_zero(pool *pool, const op_copy *o) { run_pieces(pool, o, zero_piece); }
 static int cpu_disk_read(const op_disk *o, pt_error *e) { return disk_read(o->channel, o->offset, o->memory, o->bytes, e); }
 static int cpu_disk_rows(const op_disk_rows *o, pt_error *e)
 {
@@ -105,10 +105,10 @@ static int cpu_disk_write(const op_disk *o, pt_error *e)
 
 static int cpu_exchange(const op_exchange *o, pt_error *e) { return comm_exchange(o->comm, o->moves, o->n, e); }
 
-static int op_run(pool *p, const op *o, pt_error *e)
+static int op_run(pool *pool, const op *o, pt_error *e)
 {
     switch (o->kind) {
-#define RUN(KIND, name, member, doing) case OP_##KIND: cpu_##name(p, &o->member); return 0;
+#define RUN(KIND, name, member, doing) case OP_##KIND: cpu_##name(pool, &o->member); return 0;
 #define MOVE(KIND, name, member, doing) case OP_##KIND: return cpu_##name(&o->member, e);
     MEMORY_OPS(RUN)
     CALL_OPS(RUN)

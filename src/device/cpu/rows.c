@@ -16,7 +16,7 @@ _Static_assert((int)CALL_SCRATCH_BYTES <= (int)NARROW_SCRATCH_BYTES, "partial su
 enum { PARTIALS = (POOL_SCRATCH_BYTES - NARROW_SCRATCH_BYTES) / sizeof(float), SUM_PIECE = 2048 };
 
 static int64_t slices_of(int64_t rows) { return (rows + SLICE_ROWS - 1) / SLICE_ROWS; }
-static float *partials(pool *p) { return (float *)((char *)pool_scratch(p, 0) + NARROW_SCRATCH_BYTES); }
+static float *partials(pool *pool) { return (float *)((char *)pool_scratch(pool, 0) + NARROW_SCRATCH_BYTES); }
 static int64_t values_of(const op_matmul *o) { return o->m * o->n; }
 
 static bool is_sum(const op *o) { return o->kind == OP_MATMUL && o->matmul.layout == MATMUL_TN; }
@@ -65,10 +65,10 @@ static void call_tile(void *arg, int64_t tile, int thread)
     job->op->fn(job->op->arg, first, first + (left < SLICE_ROWS ? left : SLICE_ROWS), pool_scratch(job->pool, thread));
 }
 
-void cpu_call(pool *p, const op_call *o)
+void cpu_call(pool *pool, const op_call *o)
 {
-    call_job job = {o, p};
-    pool_run(p, slices_of(o->rows), call_tile, &job);
+    call_job job = {o, pool};
+    pool_run(pool, slices_of(o->rows), call_tile, &job);
 }
 
 static bool is_by_rows(const op *o, int64_t rows)
@@ -157,7 +157,7 @@ static int64_t pieces_of(const row_ops *r)
 
 /* ---- running ---- */
 
-static bool has_slices(int64_t rows, const pool *p) { return slices_of(rows) >= pool_threads(p); }
+static bool has_slices(int64_t rows, const pool *pool) { return slices_of(rows) >= pool_threads(pool); }
 
 static int64_t row_step(void) { return cpu_has_amx() ? AMX_ROW_STEP : TILE_ROW_STEP; }
 
@@ -168,18 +168,18 @@ static int64_t few_rows(int64_t rows, int threads)
     return (each + step - 1) / step * step;
 }
 
-void rows_run(row_ops *r, pool *p)
+void rows_run(row_ops *r, pool *pool)
 {
     if (!r->n)
         return;
-    const bool lone = is_sum(&r->ops[r->n - 1]) && !has_slices(r->rows, p);
-    slices s = {r, p, has_slices(r->rows, p) ? SLICE_ROWS : few_rows(r->rows, pool_threads(p)), lone ? r->n - 1 : r->n};
-    pool_run(p, (r->rows + s.rows - 1) / s.rows, slice, &s);
+    const bool lone = is_sum(&r->ops[r->n - 1]) && !has_slices(r->rows, pool);
+    slices s = {r, pool, has_slices(r->rows, pool) ? SLICE_ROWS : few_rows(r->rows, pool_threads(pool)), lone ? r->n - 1 : r->n};
+    pool_run(pool, (r->rows + s.rows - 1) / s.rows, slice, &s);
     if (lone) {
         s.rows = 2 * row_step();
-        pool_run(p, slices_of(r->rows) * ((r->ops[s.n].matmul.m + s.rows - 1) / s.rows), lone_sum, &s);
+        pool_run(pool, slices_of(r->rows) * ((r->ops[s.n].matmul.m + s.rows - 1) / s.rows), lone_sum, &s);
     }
-    pool_run(p, pieces_of(r), add_piece, &s);
+    pool_run(pool, pieces_of(r), add_piece, &s);
     r->n = 0;
     r->sum_values = 0;
 }
@@ -193,11 +193,11 @@ static bool must_wait(const row_ops *r, const op_matmul *o)
     return wait;
 }
 
-bool rows_keep(row_ops *r, pool *p, const op *o)
+bool rows_keep(row_ops *r, pool *pool, const op *o)
 {
     if (o->kind == OP_ROWS) {
         if (o->rows.rows != r->rows && o->rows.rows)
-            rows_run(r, p);
+            rows_run(r, pool);
         r->open = o->rows.rows > 0;
         r->rows = r->open ? o->rows.rows : r->rows;
         return true;
@@ -205,12 +205,12 @@ bool rows_keep(row_ops *r, pool *p, const op *o)
     if (!r->open || !(is_by_rows(o, r->rows) || sums_rows(o, r->rows)))
         return false;
     if (r->n == ROW_OPS || (is_sum(o) && must_wait(r, &o->matmul)))
-        rows_run(r, p);
+        rows_run(r, pool);
     r->ops[r->n++] = *o;
     if (is_sum(o)) {
         r->sum_values += values_of(&o->matmul);
-        if (!has_slices(r->rows, p))
-            rows_run(r, p);
+        if (!has_slices(r->rows, pool))
+            rows_run(r, pool);
     }
     return true;
 }

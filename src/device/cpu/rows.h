@@ -25,7 +25,7 @@ typedef struct row_ops {
 } row_ops;
 
 /* True: the op is deferred; earlier ones may have been run. False: call rows_run(), then run the op. */
-bool rows_keep(row_ops *r, pool *p, const op *o);
-void rows_run(row_ops *r, pool *p);
+bool rows_keep(row_ops *r, pool *pool, const op *o);
+void rows_run(row_ops *r, pool *pool);
 
 #endif

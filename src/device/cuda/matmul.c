@@ -165,16 +165,16 @@ static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
 static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
     const choice *c;
-    problem p;
+    problem problem;
     float alpha = op_factor(o->alpha), beta = o->accumulate;
     int failed = choice_of(x, o, few, &c, e);
     *found = !failed && c && c->found;
     if (!*found)
         return failed;
-    cublasStatus_t status = problem_make(o, o->m, &p);
+    cublasStatus_t status = problem_make(o, o->m, &problem);
     if (!status)
-        status = cublasLtMatmul(x->handle, &p.desc, &alpha, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
-                                WORKSPACE_BYTES, s);
+        status = cublasLtMatmul(x->handle, &problem.desc, &alpha, o->b, &problem.a, o->a, &problem.b, &beta, o->c, &problem.c, o->c,
+                                &problem.c, &c->algo, x->workspace, WORKSPACE_BYTES, s);
     if (refused(status)) {
         note_missing(x, o, cublasLtGetStatusString(status));
         *found = false;

@@ -8,29 +8,30 @@
 
 static cudaDataType_t blas_type(pt_dtype t) { return t == PT_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
+cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *problem)
 {
     cudaDataType_t in = blas_type(o->type), out = blas_type(o->out_type);
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
     bool b_transposed = o->layout == MATMUL_NT, a_transposed = o->layout == MATMUL_TN;
-    cublasStatus_t s = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasStatus_t s = cublasLtMatmulDescInit(&problem->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_transposed ? &yes : &no, sizeof no);
+        s = cublasLtMatmulDescSetAttribute(&problem->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_transposed ? &yes : &no, sizeof no);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed ? &yes : &no, sizeof no);
+        s = cublasLtMatmulDescSetAttribute(&problem->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed ? &yes : &no, sizeof no);
     if (!s && o->bias) {
         cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        s = cublasLtMatmulDescSetAttribute(&problem->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
         if (!s)
-            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias);
+            s = cublasLtMatmulDescSetAttribute(&problem->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias);
         if (!s)
-            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
+            s = cublasLtMatmulDescSetAttribute(&problem->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
     }
     if (!s)
-        s = cublasLtMatrixLayoutInit(&p->a, in, (uint64_t)(b_transposed ? o->k : o->n), (uint64_t)(b_transposed ? o->n : o->k), o->ldb);
+        s = cublasLtMatrixLayoutInit(&problem->a, in, (uint64_t)(b_transposed ? o->k : o->n), (uint64_t)(b_transposed ? o->n : o->k),
+                                     o->ldb);
     if (!s)
-        s = cublasLtMatrixLayoutInit(&p->b, in, (uint64_t)(a_transposed ? m : o->k), (uint64_t)(a_transposed ? o->k : m), o->lda);
-    return s ? s : cublasLtMatrixLayoutInit(&p->c, out, (uint64_t)o->n, (uint64_t)m, o->ldc);
+        s = cublasLtMatrixLayoutInit(&problem->b, in, (uint64_t)(a_transposed ? m : o->k), (uint64_t)(a_transposed ? o->k : m), o->lda);
+    return s ? s : cublasLtMatrixLayoutInit(&problem->c, out, (uint64_t)o->n, (uint64_t)m, o->ldc);
 }
 
 /* ---- the choice ---- */
@@ -113,15 +114,16 @@ cublasStatus_t matmul_proposals(cuda_matmul *x, const matmul_key *key, cublasLtM
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     cublasLtMatmulPreferenceOpaque_t preference;
-    problem p;
+    problem problem;
     int found = 0;
     const op_matmul asked = matmul_of_key(key);
     *n = 0;
-    cublasStatus_t status = problem_make(&asked, asked.m, &p);
+    cublasStatus_t status = problem_make(&asked, asked.m, &problem);
     if (!status)
         status = preference_make(key, &preference);
     if (!status)
-        status = cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &found);
+        status = cublasLtMatmulAlgoGetHeuristic(x->handle, &problem.desc, &problem.a, &problem.b, &problem.c, &problem.c, &preference,
+                                                CANDIDATES, results, &found);
     for (int i = 0; i < found && !status; i++)
         if (is_allowed(key, &results[i], &results[i].algo))
             out[(*n)++] = results[i].algo;
@@ -153,12 +155,12 @@ static int check_line(cuda_matmul *x, const matmul_line *line, pt_error *e)
 {
     cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_SUCCESS}; /* which the check leaves alone */
     cublasLtMatmulAlgo_t algo;
-    problem p;
+    problem problem;
     const op_matmul o = matmul_of_key(&line->key);
     memcpy(&algo, line->words, sizeof algo);
-    cublasStatus_t status = problem_make(&o, o.m, &p);
+    cublasStatus_t status = problem_make(&o, o.m, &problem);
     if (!status)
-        status = cublasLtMatmulAlgoCheck(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &algo, &result);
+        status = cublasLtMatmulAlgoCheck(x->handle, &problem.desc, &problem.a, &problem.b, &problem.c, &problem.c, &algo, &result);
     if (status || !is_allowed(&line->key, &result, &algo))
         return pt_fail(e, PT_FAILED, "%.200s:%d: cuBLASLt cannot multiply with this algorithm (%s): make the table again with "
                                      "tools/gpu-check tune", line->file, line->line,

@@ -36,7 +36,7 @@ typedef struct problem {
 
 /* ---- matmul_choose.c ---- */
 
-cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p);
+cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *problem);
 matmul_key matmul_key_of(const op_matmul *o, bool few);
 /* The op that represents all ops of a key, so that a query does not depend on which comes first; without addresses. */
 op_matmul matmul_of_key(const matmul_key *key);

@@ -98,9 +98,10 @@ static bool run(tuning *t, const trial *y, int i, int64_t m)
 {
     const op_matmul *o = &y->o;
     const float alpha = 1, beta = o->accumulate;
-    problem p;
-    return !problem_make(o, m, &p) && !cublasLtMatmul(t->x->handle, &p.desc, &alpha, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c,
-                                                      &y->algo[i], t->x->workspace, WORKSPACE_BYTES, t->stream);
+    problem problem;
+    return !problem_make(o, m, &problem) &&
+           !cublasLtMatmul(t->x->handle, &problem.desc, &alpha, o->b, &problem.a, o->a, &problem.b, &beta, o->c, &problem.c, o->c,
+                           &problem.c, &y->algo[i], t->x->workspace, WORKSPACE_BYTES, t->stream);
 }
 
 /* Milliseconds of one of `repeats` runs; 0: it failed. */
