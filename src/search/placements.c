@@ -216,9 +216,12 @@ static int tune_slots(turning *t, const int more[3])
     return faster;
 }
 
+enum { SPARE_SLOTS = 2 };
+
 static int tune_layer(turning *t, int i)
 {
     plan_block *at = &t->c->plan.blocks[i];
+    int *const slots = &t->c->plan.n_swap;
     int found = 0;
     for (int k = 0; k < SAVE_LEVELS * TIERS && found >= 0 && !walk_is_over(t->w); k++) {
         const plan_block before = *at, x = {(save_level)(k / TIERS), (tier)(k % TIERS)};
@@ -226,6 +229,11 @@ static int tune_layer(turning *t, int i)
             continue;
         *at = x;
         int faster = placements_are_faster(t);
+        if (!faster && x.place != TIER_DEVICE && *slots <= SPARE_SLOTS) { /* with one more, it may leave while the next is computed */
+            ++*slots;
+            faster = placements_are_faster(t);
+            *slots -= faster <= 0;
+        }
         if (faster <= 0)
             *at = before;
         found = faster < 0 ? faster : found + faster;
