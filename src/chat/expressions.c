@@ -31,7 +31,7 @@ static value bound_method(run *r, value of, text name)
     return v;
 }
 
-static bool loop_attribute(run *r, const loop *l, text name, value *out)
+static bool loop_attribute(const loop *l, text name, value *out)
 {
     const int64_t at = (int64_t)l->at, n = (int64_t)l->items->n;
     if (text_is(name, "index"))
@@ -71,7 +71,7 @@ static bool python_attribute(run *r, value of, text name, value *out)
         return item != NULL;
     }
     if (of.kind == VALUE_LOOP) {
-        if (loop_attribute(r, of.loop, name, out))
+        if (loop_attribute(of.loop, name, out))
             return true;
         if (!text_is(name, "cycle") && !text_is(name, "changed"))
             return false;

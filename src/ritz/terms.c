@@ -92,7 +92,7 @@ double ritz_face_point(const problem *problem, ritz_faces *faces, int64_t at, do
 }
 
 /* The terms of a point with the weight w: c / 2 u^2 - l u + rest. */
-static void put_boundary(const problem *problem, pt_ritz_boundary kind, double penalty, double w, double g, double r, double *t)
+static void put_boundary(pt_ritz_boundary kind, double penalty, double w, double g, double r, double *t)
 {
     memset(t, 0, QUADRATIC_TERMS * sizeof *t);
     switch (kind) {
@@ -138,7 +138,7 @@ int ritz_face_terms(const problem *problem, ritz_faces *faces, double penalty, i
                 put_condition(kind, counts * (kind == PT_RITZ_DIRICHLET ? penalty : faces->weight), &face, at->f[k], at->v[k], at->a[k],
                               terms + k * QUADRATIC_TERMS);
             else
-                put_boundary(problem, kind, penalty, counts, at->f[k], at->v[k], terms + k * QUADRATIC_TERMS);
+                put_boundary(kind, penalty, counts, at->f[k], at->v[k], terms + k * QUADRATIC_TERMS);
         }
     }
     int failed = ritz_check_values(problem, "g", rows, 1, at->f, at->x, e);
