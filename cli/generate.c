@@ -34,7 +34,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         ARG(FLAG, "chat", &s->chat, NULL, "Text",
             "hold a conversation through the model's chat template: type a line, the\nmodel replies; Ctrl-D ends. A "
             "--prompt, a --prompt-file or piped input is\na single turn"),
-        ARG_WHOLE("max-new-tokens", &s->max_new_tokens, 0, INT64_MAX, "Text", "default 128; with --chat 1024 per turn"),
+        ARG_WHOLE("max-new-tokens", &s->max_new_tokens, 0, (double)INT64_MAX, "Text", "default 128; with --chat 1024 per turn"),
         ARG(FLAG, "echo", &s->echo, NULL, "Text", "also print the prompt"),
         ARG(FLAG, "quiet", &s->quiet, NULL, "Text", "no progress bar and no speed at the end"),
     };

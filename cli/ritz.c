@@ -39,7 +39,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_options **options, p
         ARG_WHOLE("grid", &s->grid, 2, 1 << 20, other, "--eval: at N points along each axis, instead of --at"),
         ARG(TEXT, "write", &s->write, "FILE", other,
             "--eval: into this file: .csv, .npz or .vtk (of a grid); or the network itself: .onnx"),
-        ARG_WHOLE("print-points", &s->print_points, 1, INT64_MAX / 2, other, "print the points of step N, their faces and weights as CSV"),
+        ARG_WHOLE("print-points", &s->print_points, 1, (double)(INT64_MAX / 2), other,
+                  "print the points of step N, their faces and weights as CSV"),
     };
     return args_parse(COMMAND_LINE("ritz", usage, own), options, e);
 }

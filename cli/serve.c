@@ -36,7 +36,7 @@ int command_serve(int argc, char **argv)
     const arg own[] = {
         ARG(TEXT, "host", &host, "ADDRESS", "Server", "address to listen on, in numbers; default 127.0.0.1"),
         ARG_WHOLE("port", &port, 0, 65535, "Server", "port to listen on; 0: any that is free; default 8000"),
-        ARG_WHOLE("max-new-tokens", &most, 1, INT64_MAX, "Server", "the most tokens of a reply; default 1024"),
+        ARG_WHOLE("max-new-tokens", &most, 1, (double)INT64_MAX, "Server", "the most tokens of a reply; default 1024"),
         ARG(FLAG, "quiet", &quiet, NULL, "Server", "no progress bar"),
     };
     int failed = args_parse(COMMAND_LINE("serve", usage, own), &options, &e);

@@ -169,7 +169,7 @@ void args_bind_macro(run *r, const node *n, const args *x)
         const node *parameter = n->params.v[i];
         const value *given = i < x->n ? &x->v[i] : named_argument(r, x, parameter->name);
         if (i >= x->n && given)
-            taken[given - x->v - x->n] = true;
+            taken[(size_t)(given - x->v) - x->n] = true;
         value v = given ? *given : parameter->a ? evaluate(r, parameter->a) : value_undefined(parameter->name);
         scope_set(r, parameter->name, v);
     }

@@ -321,7 +321,7 @@ static void read_any_tag(lexer *l, size_t start, bool line_starts)
         return;
     }
     const bool comment = here(l, "{#");
-    advance(l, 2 + (sign == '-' || sign == '+'));
+    advance(l, sign == '-' || sign == '+' ? 3 : 2);
     if (comment) {
         skip_comment(l);
         return;

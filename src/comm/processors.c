@@ -11,10 +11,10 @@ static void keep_to(const cpu_set_t *all, int place, int places)
     CPU_ZERO(&own);
     const int n = CPU_COUNT(all);
     for (int cpu = 0, at = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, all))
+        if (!CPU_ISSET((size_t)cpu, all))
             continue;
         if (n >= places ? at >= n * place / places && at < n * (place + 1) / places : at == place % n)
-            CPU_SET(cpu, &own);
+            CPU_SET((size_t)cpu, &own);
         at++;
     }
     sched_setaffinity(0, sizeof own, &own);

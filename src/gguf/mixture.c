@@ -38,7 +38,7 @@ static bool is_value(const gguf_tensor *t) { return is_kind(t, "attn_v") || is_k
 static bool is_down(const gguf_tensor *t) { return !strncmp(kind_of(t), "ffn_down", 8); }
 
 /* The first and last eighth of n, and every third between them. */
-static bool has_more_bits(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
+static bool has_more_bits(int64_t i, int64_t n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
 
 static gguf_type type_of_value(const mixture *x)
 {

@@ -100,12 +100,12 @@ void int8_encode(const float *values, int64_t n, uint8_t *codes, float *scale_ou
 /* The nearest level of a magnitude, of two equally near the one with an even code; what is above the largest becomes it. */
 static uint8_t mxfp4_nearest(float x)
 {
-    uint8_t code = 0;
+    int code = 0;
     for (int k = 0; k < 7; k++) {
         const float middle = (mxfp4_levels[k] + mxfp4_levels[k + 1]) / 2;
-        code += (uint8_t)(k % 2 ? x >= middle : x > middle);
+        code += k % 2 ? x >= middle : x > middle;
     }
-    return code;
+    return (uint8_t)code;
 }
 
 void mxfp4_encode(const float *values, int64_t n, uint8_t *codes, uint8_t *scales)

@@ -51,7 +51,8 @@ static const option_row rows[] = {
     {R(beta2, "beta2", REAL, "X"), .is.initial = "0.999", RANGE(0, 0.9999999), .is.help = "decay of AdamW's second moment"},
     {R(eps, "eps", REAL, "X"), .is.initial = "1e-8", RANGE(ABOVE_0, 1), .is.help = "AdamW's epsilon"},
     {R(dtype, "dtype", CHOICE, "fp32|fp64"), .is.initial = "fp32", .is.help = "fp64 only on a CPU"},
-    {R(seed, "seed", SEED, "N"), .is.initial = "0", RANGE(0, INT64_MAX), .is.help = "random seed of the points and the initial weights"},
+    {R(seed, "seed", SEED, "N"), .is.initial = "0", RANGE(0, (double)INT64_MAX),
+     .is.help = "random seed of the points and the initial weights"},
 
     {R(device, "device", TEXT, "NAME"), .is.group = "Hardware", .is.initial = "auto", .is.help = DEVICE_HELP},
     {R(threads, "threads", INT32, "N"), RANGE(0, THREADS_MOST), .is.help = THREADS_HELP},

@@ -175,7 +175,7 @@ static const option_row rows[] = {
                 "in torch.optim.Muon"},
     {T(max_grad_norm, "max-grad-norm", REAL, "X"), .is.initial = "1", RANGE(0, 1e30), .record = RECORD_RESULT, TRAIN_AND_PLAN,
      .is.help = "clip gradients to this global norm; 0: no clipping, so that updates may\nrun during backward"},
-    {T(seed, "seed", SEED, "N"), .is.initial = "0", RANGE(0, INT64_MAX), .record = RECORD_RESULT, TRAIN,
+    {T(seed, "seed", SEED, "N"), .is.initial = "0", RANGE(0, (double)INT64_MAX), .record = RECORD_RESULT, TRAIN,
      .is.help = "random seed of the initial weights and of shuffling"},
 
     {T(device, "device", TEXT, "NAME"), .is.group = HARDWARE, .is.initial = "auto", ALL,

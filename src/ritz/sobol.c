@@ -85,7 +85,7 @@ INLINE uint64_t flips_of(uint64_t first, uint64_t last, uint64_t digits, int lev
     uint64_t flips = 0;
     for (int l = 0; l < levels; l++) {
         const uint64_t before = digits >> (levels - l);
-        flips = flips << 1 | ((l < 6 ? first >> ((1 << l) - 1 + before) : last >> before) & 1);
+        flips = flips << 1 | ((l < 6 ? first >> ((1u << l) - 1 + before) : last >> before) & 1);
     }
     return flips;
 }

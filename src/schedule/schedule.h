@@ -70,7 +70,7 @@ static inline int64_t listed_rows_most(const model *m, const step_shape *shape)
 enum { BATCH_PLANES = 5, BATCH_ROWS_PLANES = 2, LOSS_TOKEN_BYTES = 2 * sizeof(float) };
 static inline uint64_t batch_token_bytes(const model *m, const step_shape *shape)
 {
-    return (BATCH_PLANES + (gradient_has_rows(m, shape) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
+    return (uint64_t)(BATCH_PLANES + (gradient_has_rows(m, shape) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
 }
 static inline uint64_t loss_bytes(const step_shape *shape)
 {

@@ -81,7 +81,7 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
     } else {
         if (!json_is_array(item) || json_array_size(item) != 2)
             return pt_fail(e, PT_FAILED, "model.merges[%zu] is neither \"a b\" nor [\"a\", \"b\"]; correct the file", i);
-        for (int k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 2; k++) {
             const json_t *part = json_array_get(item, k);
             if (!json_is_string(part))
                 return pt_fail(e, PT_FAILED, "model.merges[%zu]: a side is not a string; correct the file", i);

@@ -269,9 +269,9 @@ static cpu_set_t processor(int n, const cpu_set_t *allowed)
     int cpu = 0;
     n %= CPU_COUNT(allowed);
     CPU_ZERO(&one);
-    while (!CPU_ISSET(cpu, allowed) || n-- > 0)
+    while (!CPU_ISSET((size_t)cpu, allowed) || n-- > 0)
         cpu++;
-    CPU_SET(cpu, &one);
+    CPU_SET((size_t)cpu, &one);
     return one;
 }
 

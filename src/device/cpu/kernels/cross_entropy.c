@@ -178,7 +178,7 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
         return;
     }
     const float logit_scale = op_factor(o->logit_scale);
-    logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type),
+    logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = (int64_t)dtype_bytes(type),
                     .mapped = mapped, .logit_scale = logit_scale, .cap = o->softcap};
     r.over_cap = r.cap != 0 ? logit_scale / r.cap : 0;
     if (o->linear) {
