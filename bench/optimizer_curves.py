@@ -38,8 +38,8 @@ METHODS = {
     "GaLore": (["--optimizer", "galore", "--optimizer-args", f"rank={RANK}"], [3e-3, 1e-2, 3e-2]),
     "APOLLO": (["--optimizer", "apollo", "--optimizer-args", f"rank={RANK}"], [3e-3, 1e-2, 3e-2]),
     "APOLLO-Mini": (["--optimizer", "apollo_mini"], [3e-3, 1e-2, 3e-2]),
-    "LoRA": (LOW, [1e-3, 3e-3, 1e-2]),
-    "low rank": ([], [1e-3, 3e-3, 1e-2]),
+    "LoRA": (LOW, [3e-4, 1e-3, 3e-3, 1e-2]),
+    "low rank": ([], [3e-4, 1e-3, 3e-3, 1e-2]),
 }
 COLOURS = {"AdamW": "#2563eb", "GaLore": "#139a74", "APOLLO": "#ea7317", "APOLLO-Mini": "#8b5cf6", "LoRA": "#9aa3af",
            "low rank": "#d14d8b"}
@@ -193,10 +193,8 @@ def main():
     least = least_loss(args.folder / "train.npy")
     make_low_rank(args)
     runs = []
-    for k in (1, 2, 0):
-        for method in METHODS if k == 1 else reversed(METHODS):
-            lr = METHODS[method][1][k]
-            runs += [run(args, method, lr)] if not args.only_report or done(args, method, lr) else []
+    for method, (_, rates) in METHODS.items():
+        runs += [run(args, method, lr) for lr in rates if not args.only_report or done(args, method, lr)]
     with open(args.folder / "curves.jsonl", "w") as file:
         file.writelines(json.dumps(r) + "\n" for r in runs)
     picture(runs, least, ROOT / "docs" / "pictures" / "optimizers.svg")
