@@ -15,7 +15,8 @@ static const char usage[] =
     "       protrain plan --model DIR --data PATH --select SIZE [options]\n"
     "       protrain plan --problem NAME|FILE.json [options of protrain ritz]\n\n"
     "Shows what training would do on this machine or another: where every byte would live, how long a step\n"
-    "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.\n"
+    "would take, what limits it and what would help. Trains nothing, and but for --select\n"
+    "needs neither weights nor data.\n"
     "With several machines (--machine rtx4090,h100 or all) it prints one table.";
 
 /* If nothing fits, stderr has the reason, and this prints only what would make the model fit. */

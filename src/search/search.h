@@ -79,7 +79,8 @@ void search_result_free(search_result *r);
 int search_bound(const search_input *in, double step_ns, double *bound_ns, pt_error *e);
 /* The plan with the least memory on the device: nothing stays there between steps. 1: it fits, and its bytes and time are set; 0: none. */
 int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e);
-/* Is there any plan? 1, 0, or an error. `needs`: as search_result.least; may be NULL. */
+/* Is there any plan? 1, 0, or an error. `needs`: as search_result.least; may be NULL: then few plans by ranges are tried, and a 0 may be
+ * wrong where only such a plan would fit. */
 int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e);
 /* If a step does not fit: the first step like in->shape that does, with a half, a quarter ... of the sequences, then with one that is half
  * as long, and so on. in->micro_batch is dropped if it does not divide such a step. 1: found; 0: no step of SEARCH_SHORTEST or more tokens

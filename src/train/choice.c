@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "optimizer/optimizer.h"
 #include "plan/pack.h"
+#include "train/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,9 @@ static double sum_of(const chooser *x, const bool *set)
 /* 1: a plan fits that trains this set. */
 static int fits(const chooser *x, const bool *set, uint64_t needs[TIERS], pt_error *e)
 {
+    const pt_train_options *o = x->planning->o;
+    if (o->stop && o->stop(o->arg))
+        return pt_fail(e, PT_FAILED, "choosing tensors was stopped");
     for (int i = 0; i < x->model->params_n; i++)
         x->model->params[i].trainable = set[i];
     return search_fits(&x->planning->search, needs, e);
@@ -125,16 +129,21 @@ static int fill(chooser *x, bool *set, int first, int at, pt_error *e)
 
 typedef struct depth { bool *set; double sum; int first, at; } depth;
 
-/* The sets of each first block, without filling them up. */
+/* The sets of each first block, filled up only if the first tensor alone does not fit. */
 static int try_depths(chooser *x, depth *of, pt_error *e)
 {
     int failed = 0;
     for (int first = x->model->blocks_n - 1; first >= 0 && !failed; first--) {
         depth *d = &of[first];
         d->first = first;
+        options_progress(x->planning->o, "choosing tensors", (uint64_t)(x->model->blocks_n - 1 - first), (uint64_t)x->model->blocks_n);
         d->set = calloc((size_t)x->model->params_n, sizeof *d->set);
         failed = d->set ? extend(x, d->set, first, &d->at, e) : pt_fail(e, PT_FAILED, "out of memory");
         d->sum = failed ? 0 : sum_of(x, d->set);
+        if (!failed && !(d->sum > 0)) {
+            failed = fill(x, d->set, first, d->at, e);
+            d->sum = sum_of(x, d->set);
+        }
     }
     return failed;
 }
@@ -145,8 +154,8 @@ static int by_sum(const void *a, const void *b)
     return x->sum != y->sum ? (x->sum > y->sum ? -1 : 1) : y->first - x->first;
 }
 
-/* Not even the smallest set fits: says what would. */
-static int refuse(chooser *x, pt_error *e)
+/* Takes a tensor that fits alone. If there is none, says what would. */
+static int choose_one(chooser *x, choice *c, pt_error *e)
 {
     char budget[32], options[200];
     uint64_t needs[TIERS], lowest[TIERS] = {UINT64_MAX};
@@ -160,6 +169,11 @@ static int refuse(chooser *x, pt_error *e)
         const int yes = fits(x, x->set, needs, e);
         if (yes < 0)
             return yes;
+        if (yes) {
+            memcpy(c->chosen, x->set, (size_t)x->model->params_n * sizeof *c->chosen);
+            c->sum = c->contribution[x->order[i]];
+            return 0;
+        }
         if (needs[TIER_DEVICE] < lowest[TIER_DEVICE]) {
             memcpy(lowest, needs, sizeof lowest);
             name = p->part[0].name;
@@ -183,7 +197,7 @@ static int choose(chooser *x, depth *of, choice *c, pt_error *e)
         return failed;
     qsort(of, (size_t)n, sizeof *of, by_sum);
     if (!(of[0].sum > 0))
-        return refuse(x, e);
+        return choose_one(x, c, e);
     for (int i = 0; i < n && i < FILLED && !failed; i++) {
         failed = fill(x, of[i].set, of[i].first, of[i].at, e);
         of[i].sum = sum_of(x, of[i].set);

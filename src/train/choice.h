@@ -13,7 +13,7 @@
 #include "train/planning.h"
 
 typedef struct choice {
-    const double *contribution; /* [param]; what is 0 or less is not chosen */
+    const double *contribution; /* [param]; what is 0 or less is not chosen, unless all fit */
     bool *candidate;            /* [param] */
     bool *chosen;               /* [param]: the result */
     double sum, all;            /* of what is chosen, of all candidates */
@@ -21,7 +21,7 @@ typedef struct choice {
 
 /* Bytes of states and of the gradient that exist for a parameter only if it is trained. */
 uint64_t choice_bytes(const planning *planning, const param *q);
-/* p: after planning_prepare, with budgets of the run. m: its model, whose trainable flags are those of the choice afterwards. */
+/* planning: after planning_prepare, with budgets of the run. m: its model, whose trainable flags are those of the choice afterwards. */
 int choice_make(planning *planning, model *m, choice *c, pt_error *e);
 
 #endif

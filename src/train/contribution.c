@@ -20,7 +20,8 @@ static double no_rate(void *arg, int64_t step, int64_t steps, double lr)
     return 0;
 }
 
-/* A run that changes no weight. It never comes to its last step, after which it would evaluate. */
+/* A run that changes no weight. It never comes to its last step, after which it would evaluate; only a folder with validation files is
+ * evaluated on the way. */
 static pt_train_options still_options(const pt_train_options *o, int64_t steps, const char *out)
 {
     pt_train_options r = *o;
@@ -35,6 +36,9 @@ static pt_train_options still_options(const pt_train_options *o, int64_t steps, 
     r.eval_data = NULL;
     r.eval_data_n = 0;
     r.eval_split = 0;
+    r.warmup_steps = 0;
+    r.warmup_ratio = 0;
+    r.lr_schedule = PT_LR_CONSTANT;
     r.eval_every = r.save_every = r.patience = r.preview = 0;
     r.keep_best = PT_KEEP_BEST_NO;
     r.sample_n = 0;
@@ -54,7 +58,8 @@ static int run_steps(trainer *trainer, int64_t steps, pt_error *e)
         options_progress(o, "measuring contributions", (uint64_t)i, (uint64_t)steps);
         if (o->stop && o->stop(o->arg))
             return pt_fail(e, PT_FAILED, "the measuring of contributions was stopped");
-        failed = pt_trainer_step(trainer, &step, e) < 0 ? PT_FAILED : 0;
+        failed = pt_trainer_step(trainer, &step, e);
+        failed = failed < 0 ? failed : 0;
     }
     return failed ? failed : trainer_drain(trainer, e);
 }

@@ -271,7 +271,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .pairs = task_of(&j->o)->pairs, .task = task_of(&j->o)->name,
                                .labels = task_of(&j->o)->labels, .mismatched = j->o.batch_size,
                                .scored = task_of(&j->o)->scores, .names = j->labels.n ? &j->labels : NULL, .padding = j->padding,
-                               .prompts = task_of(&j->o)->plane == TASK_PLANE_OWN, 
+                               .prompts = task_of(&j->o)->plane == TASK_PLANE_OWN,
                                .margins = task_of(&j->o)->plane == TASK_PLANE_MARGIN, .documents = j->o.document_mask,
                                .eos = j->model->config.eos,
                                .threads = j->o.threads,

@@ -89,7 +89,7 @@ static int gather_step(executor *exec, whole_step *w, pt_error *e)
     return failed || !w->given ? failed : comm_all_gather(c, b.weights, n * sizeof *b.weights, w->given, e);
 }
 
-/* Visits the first n sequences of the step that x has run, of all ranks in order. */
+/* Visits the first n sequences of the step that exec has run, of all ranks in order. */
 static int visit_sequences(executor *exec, int64_t n, visit_sequence *visit, void *arg, pt_error *e)
 {
     const step_shape *shape = executor_input_of(exec)->shape;

@@ -13,7 +13,7 @@ typedef struct preference_means { double loss, chosen, rejected, margin, accurac
 preference_means preferences_mean(const preference_sum *s, preference_kind kind);
 /* Scales the rows' own weights (TASK_PLANE_OWN) by the pairs per target. counts: of the step, over all ranks. */
 void preferences_weigh(executor *exec, const dataset_counts *counts);
-/* Sums over the pairs of the step that x has run, over all ranks; the bits do not depend on their number. */
+/* Sums over the pairs of the step that exec has run, over all ranks; the bits do not depend on their number. */
 int preferences_sum(executor *exec, double kl, preference_sum *sum, pt_error *e);
 /* Runs n windows, at most a step of all ranks, mismatched. *kl: the mean log-ratio of their replies, at least 0, the baseline of the next
  * step. No update may wait. All ranks call it. */

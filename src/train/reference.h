@@ -43,11 +43,11 @@ static inline bool reference_lacks(const reference *r, const reference_want *w) 
 /* Computes missing losses with the current weights, whose checksum is `model`: x runs evaluations, and no update may wait in it. With
  * several ranks all compute, and the one that `writes` writes the file. */
 int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *exec, bool writes, pt_error *e);
-/* Puts the losses of this rank's part of n windows into x, as reference_load does the windows. All ranks call it. */
+/* Puts the losses of this rank's part of n windows into exec, as reference_load does the windows. All ranks call it. */
 int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *exec, pt_error *e);
 void reference_close(reference *r);
 
-/* Puts this rank's part of n windows, at most a step of all ranks, into x; the rest of the batch repeats some. counts (may be NULL): the
+/* Puts this rank's part of n windows, at most a step of all ranks, into exec; the rest of the batch repeats some. counts (may be NULL): the
  * counts of that part. */
 int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *exec, dataset_counts *counts, pt_error *e);
 

@@ -77,6 +77,7 @@ static pt_train_options run_options(const pt_train_options *o, uint64_t memory)
     pt_train_options r = *o;
     r.device_memory = memory;
     r.disk_memory = o->disk_memory == PT_AUTO ? 0 : o->disk_memory;
+    r.ranks = 1;
     r.notice = NULL; /* what there is to say is said while measuring */
     return r;
 }
@@ -104,6 +105,7 @@ static int open_planning(selection *s, pt_error *e)
     planning->model = s->model;
     planning->shape = &s->shape;
     planning->evaluates = options_evaluate(&s->o);
+    snprintf(planning->disk_path, sizeof planning->disk_path, "%s", planning_disk_folder(&s->o));
     int failed = !s->o.machine_file ? planning_open_device(planning, &s->o, e) : 0;
     return failed ? failed : planning_prepare(planning, e);
 }
@@ -251,6 +253,8 @@ static void write_options(FILE *out, const selection *s)
     write_size(out, "--device-memory", s->o.device_memory);
     write_size(out, "--host-memory", s->o.host_memory);
     write_size(out, "--disk-memory", s->o.disk_memory);
+    if (s->shape.gpu) /* else a run takes all GPUs */
+        fputs(" --ranks 1", out);
     for (int i = 0; i < s->patterns.n; i++)
         fprintf(out, " \\\n    --train-only '%s'", s->patterns.pattern[i]);
     fputs("\n\n", out);
