@@ -33,7 +33,7 @@ DEVICE_CALL preference_pairs preference_begin(preference_rule rule, float *weigh
     return p;
 }
 
-DEVICE_CALL bool preference_is_mean(preference_kind kind) 
+DEVICE_CALL bool preference_is_mean(preference_kind kind)
 {
     return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO && kind != PREFERENCE_REWARD;
 }

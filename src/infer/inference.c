@@ -181,7 +181,7 @@ static void submit_input(inference *infer, const int32_t *ids, int64_t n)
     queue_submit(infer->queue, &(op){OP_COPY, .copy = {infer->arena + infer->layout.ids, mail, (size_t)(2 * n) * sizeof *mail}});
 }
 
-/* Copies the logits of row `row` of x to the host. */
+/* Copies the logits of row `row` of infer->layout.x to the host. */
 static void submit_head(inference *infer, int64_t row)
 {
     const model_config *m = &infer->model->config;
@@ -196,7 +196,7 @@ static void submit_head(inference *infer, int64_t row)
 /* The logits that submit_head copied. */
 static float *mailed_logits(const inference *infer) { return (float *)(infer->mail + 2 * (size_t)infer->rows * sizeof(int32_t)); }
 
-/* The states of the rows are in x afterwards. */
+/* The states of the rows are in infer->layout.x afterwards. */
 static int feed_rows(inference *infer, const int32_t *ids, int64_t n, bool last, pt_error *e)
 {
     const int32_t *device_ids = (const int32_t *)(infer->arena + infer->layout.ids);

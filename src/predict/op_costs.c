@@ -283,9 +283,6 @@ static op_cost slice_backward_cost(const op_embedding_backward *o, int64_t vocab
     return bytes_cost(o->type, touched, 1, touched * 8 + (o->accumulate ? 0 : set * 4) + (double)o->rows * 4);
 }
 
-static op_cost cost_embedding(const op_embedding *o) { return slice_cost(o, o->table_rows); }
-static op_cost cost_embedding_backward(const op_embedding_backward *o) { return slice_backward_cost(o, o->table_rows); }
-
 /* The logits are read once for maximum and sum, and again to become the gradient. */
 static op_cost cost_cross_entropy(const op_cross_entropy *o)
 {
@@ -420,11 +417,9 @@ static op_cost cost_rows(const op_rows *o) { return (op_cost){0}; }
 
 op_cost op_cost_of(const op *o, int64_t vocab)
 {
-    if (o->kind == OP_EMBEDDING)
-        return slice_cost(&o->embedding, vocab);
-    if (o->kind == OP_EMBEDDING_BACKWARD)
-        return slice_backward_cost(&o->embedding_backward, vocab);
     switch (o->kind) {
+#define cost_embedding(o) slice_cost(o, vocab)
+#define cost_embedding_backward(o) slice_backward_cost(o, vocab)
 #define COST(KIND, name, member, doing) case OP_##KIND: return cost_##name(&o->member);
     ALL_OPS(COST)
 #undef COST

@@ -57,7 +57,7 @@ enum { EXPLAIN_ANSWER = 1, EXPLAIN_INSIDE = 2, EXPLAIN_OTHERS = 4, EXPLAIN_ALL =
 char *explain_text(const explanation *x, unsigned parts); /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
 
-/* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers; k: NULL if only
+/* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers; packing: NULL if only
  * the plan is at hand: then the size of chunks is what was asked for. */
 void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing);
 

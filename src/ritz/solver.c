@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SAMPLE_VALUES = 4 + QUADRATIC_TERMS }; /* of a point in r->samples, beside x and two gradients */
+enum { SAMPLE_VALUES = 4 + QUADRATIC_TERMS }; /* of a point in ritz->samples, beside x and two gradients */
 enum { BOUNDARY_WEIGHT = 10 }; /* of a residual loss */
 enum { UNIT_LEAST = 256, UNIT_JETS_LEAST = 32, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
 

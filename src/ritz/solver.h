@@ -65,7 +65,7 @@ struct pt_ritz {
     bool locked;
 };
 
-/* PT_USAGE if a function of protrain_ritz.h cannot be called for r: it is NULL, or only planned; with `training`, it has no points. */
+/* PT_USAGE if a function of protrain_ritz.h cannot be called for ritz: it is NULL, or only planned; with `training`, it has no points. */
 int ritz_check_call(const pt_ritz *ritz, const char *function, bool training, pt_error *e);
 void ritz_notice(const pt_ritz *ritz, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Makes a plan in place of the planner's, for tests. */

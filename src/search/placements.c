@@ -117,7 +117,7 @@ static int turn_two(turning *t, int i, int j)
     return faster;
 }
 
-static uint64_t chunk_bytes(const packing *packing, int i) 
+static uint64_t chunk_bytes(const packing *packing, int i)
 {
     return chunk_weight_bytes(packing, i) + chunk_gradient_bytes(packing, i) + chunk_state_bytes(packing, i);
 }
