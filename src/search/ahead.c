@@ -154,6 +154,18 @@ void ahead_reach(ahead *a, int i)
     pthread_mutex_unlock(&a->lock);
 }
 
+void ahead_settle(ahead *a)
+{
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->n = 0;
+    for (int i = 0; i < a->helpers_n; i++)
+        while (a->helpers[i].hash)
+            pthread_cond_wait(&a->done, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+}
+
 void ahead_all(ahead *a, int n, void (*work)(void *arg, int i), void *arg)
 {
     for (int i = 0; i < n && !a; i++)

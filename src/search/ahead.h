@@ -25,6 +25,10 @@ void ahead_post(ahead *a, const ranked *list, int n, double limit, double prove_
 /* The walk asks for entry i of the list: on return, no helper is pricing it. */
 void ahead_reach(ahead *a, int i);
 
+/* No helper prices anything until another list is posted: before the space's budgets change, for a price holds for those that it began
+ * with. */
+void ahead_settle(ahead *a);
+
 /* Calls work(arg, i) for each i below n, on all threads, and returns when all are done. Nothing may be posted meanwhile. */
 void ahead_all(ahead *a, int n, void (*work)(void *arg, int i), void *arg);
 

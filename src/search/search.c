@@ -239,11 +239,13 @@ static int descend_from_less(walk *w, double share)
         return pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
     const int kept_n = w->kept_n;
     memcpy(kept, w->kept, sizeof w->kept);
+    ahead_settle(w->ahead);
     w->s.budget[TIER_DEVICE] = (uint64_t)((double)budget * share);
     w->less = true;
     int found = walk_within_less(w, &kept[0]);
     const priced end = w->kept[0];
     w->less = false;
+    ahead_settle(w->ahead);
     w->s.budget[TIER_DEVICE] = budget;
     memcpy(w->kept, kept, sizeof w->kept);
     w->kept_n = kept_n;
