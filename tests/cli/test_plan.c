@@ -108,6 +108,30 @@ static void train_follows_the_plan_that_was_printed(void **state)
         fail_msg("%s", text_of(scratch_path("err")));
 }
 
+/* The size that a refusal names suffices, and what is printed then trains as it is. */
+static void train_takes_the_options_that_select_prints(void **state)
+{
+    (void)state;
+    char data[700], size[32], command[4000];
+    const words of_run = WORDS("--model", fixture("llama"), "--data", data, "--seq-len", "8", "--batch-size", "2", "--quiet");
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    assert_int_equal(plan_with(of_run, WORDS("--select", "64KiB", "--select-steps", "2")), 3);
+    const char *named = strstr(text_of(scratch_path("err")), "alone takes --device-memory ");
+    assert_non_null(named);
+    assert_int_equal(sscanf(named, "alone takes --device-memory %31[^, ]", size), 1);
+    if (plan_with(of_run, WORDS("--select", size, "--select-steps", "2")))
+        fail_msg("%s", text_of(scratch_path("err")));
+    const char *options = strstr(text_of(scratch_path("out")), "\ntrain with: --device-memory ");
+    assert_non_null(options);
+    options += strlen("\ntrain with: ");
+    snprintf(command, sizeof command,
+             "%s train --model %s --data %s --seq-len 8 --batch-size 2 --steps 1 --out %s --device cpu --threads 2 --quiet %.*s 2> %s",
+             PT_PROGRAM, fixture("llama"), data, scratch_path("selected"), (int)(strstr(options, "\n\n") - options), options,
+             scratch_path("err"));
+    if (system(command))
+        fail_msg("%s: %s", command, text_of(scratch_path("err")));
+}
+
 /* Of the machine of a file, which has less than this one, what is in the file. */
 static void train_shows_the_margins_of_budgets_that_were_not_given(void **state)
 {
@@ -280,6 +304,7 @@ int main(void)
         cmocka_unit_test(what_lessens_wear_does_so),
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
+        cmocka_unit_test(train_takes_the_options_that_select_prints),
         cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
