@@ -199,20 +199,27 @@ static void dos_iterations(dos_prediction *all)
            "backward.\n\n");
 }
 
+/* Of one of their models on the machine file's H100s; model_close it. */
+static model *dos_model(int layers, int hidden, costs *c)
+{
+    machine_spec x = machine_named("h100", DOS_RANKS);
+    model *m = gpt_model(layers, hidden);
+    step_shape shape;
+    pt_error e = {0};
+    step_shape_init(&shape, m, PT_BF16, 1, 2048);
+    step_shape_for_gpu(&shape, m);
+    must(costs_analytic(&x, m, &shape, c, &e), &e);
+    return m;
+}
+
 /* Updates at the rate of 20B's hosts, its flush by parameters, and what its passes take beyond their prediction by layers. */
 static void dos_with_losses(const dos_case *d, const dos_prediction *own, const dos_prediction *of_20b)
 {
     const system_losses *l = &losses_20b;
-    machine_spec x = machine_named("h100", DOS_RANKS);
-    model *m = gpt_model(d->layers, d->hidden), *large = gpt_model(dos_cases[DOS_CASES - 1].layers, dos_cases[DOS_CASES - 1].hidden);
-    step_shape shape;
     costs c;
-    pt_error e = {0};
-    step_shape_init(&shape, m, PT_BF16, 1, 2048);
-    step_shape_for_gpu(&shape, m);
-    must(costs_analytic(&x, m, &shape, &c, &e), &e);
+    model *m = dos_model(d->layers, d->hidden, &c), *large = gpt_model(dos_cases[DOS_CASES - 1].layers, dos_cases[DOS_CASES - 1].hidden);
     const double n = (double)m->parameters, layers = (double)d->layers / dos_cases[DOS_CASES - 1].layers;
-    scale(&c.update_host, n / DOS_RANKS / l->updates_s * DOS_RANKS / (update_ns(&c, n / DOS_RANKS, 0, 0) * 1e-9));
+    scale(&c.update_host, n / l->updates_s / (update_ns(&c, n / DOS_RANKS, 0, 0) * 1e-9));
     const double lost = l->forward_s + l->backward_s - of_20b->none.forward - of_20b->none.backward + l->rest_s;
     const double passes = own->none.forward + own->none.backward + lost * layers;
     const double k2 = passes + update_ns(&c, n / DOS_RANKS, 2, 0) * 1e-9;
@@ -264,14 +271,8 @@ typedef struct rate_case { int k; double theirs; } rate_case;
 
 static void dos_rate_rows(const char *label, int layers, int hidden, const rate_case *cases, int n)
 {
-    machine_spec x = machine_named("h100", DOS_RANKS);
-    model *m = gpt_model(layers, hidden);
-    step_shape shape;
     costs c;
-    pt_error e = {0};
-    step_shape_init(&shape, m, PT_BF16, 1, 2048);
-    step_shape_for_gpu(&shape, m);
-    must(costs_analytic(&x, m, &shape, &c, &e), &e);
+    model *m = dos_model(layers, hidden, &c);
     const costs theirs = dos_costs(&c);
     for (int i = 0; i < n; i++) {
         char row[64];
