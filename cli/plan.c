@@ -57,16 +57,22 @@ static int run_one(pt_train_options *o, progress *bar, bool json, bool others, p
     return failed;
 }
 
-static int run_machines(pt_train_options *o, progress *bar, bool json, pt_error *e)
+/* A text of the library, which it frees; NULL: none. */
+static void print_whole(char *text, bool json)
 {
-    char *text = NULL;
-    const int failed = pt_plan_machines(o, json, &text, e);
-    progress_clear(bar);
     if (text)
         print_as_flags(stdout, text);
     if (text && json)
         putchar('\n');
     free(text);
+}
+
+static int run_machines(pt_train_options *o, progress *bar, bool json, pt_error *e)
+{
+    char *text = NULL;
+    const int failed = pt_plan_machines(o, json, &text, e);
+    progress_clear(bar);
+    print_whole(text, json);
     return failed;
 }
 
@@ -104,11 +110,7 @@ static int run_selection(pt_train_options *o, uint64_t memory, int64_t steps, bo
     interrupt_record();
     const int failed = pt_select(o, memory, steps, json, &text, e);
     progress_clear(&bar);
-    if (text)
-        print_as_flags(stdout, text);
-    if (text && json)
-        putchar('\n');
-    free(text);
+    print_whole(text, json);
     return failed;
 }
 
