@@ -4,11 +4,11 @@
 
 #include "random_plan.h"
 
-/* ranks: 0: one. */
+/* ranks: 0: one. ranges: by ranges of experts. */
 typedef struct plan_case {
     pt_dtype type;
     int64_t batch, seq_len;
-    bool clipping, host_tier;
+    bool clipping, host_tier, ranges;
     const optimizer *optimizer;
     int lanes, ranks;
 } plan_case;
@@ -44,7 +44,7 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);
         must(random_plan(random, m, &shape, &k, c->clipping, c->host_tier, &p, &e), &e);
-        good = plan_can_be_built(m, &shape, &k, &p, c->host_tier);
+        good = (p.ranges || !c->ranges) && plan_can_be_built(m, &shape, &k, &p, c->host_tier);
         if (good) {
             char *json = plan_to_json(&p, m, &shape);
             assert_non_null(json);

@@ -13,6 +13,7 @@
 
 #include "sanitized.h"
 #include "task/task.h"
+#include "train/experts_model.h"
 #include "train/same_end.h"
 
 #include "train/plan_file.h"
@@ -27,7 +28,7 @@ enum { STEPS = 12, DEFAULT_KILLS = THREADS_SANITIZED ? 2 : 6, DEFAULT_LOSSES = 6
 static random_source the_random;
 static char model_path[512], tokens[600], plan_path[128];
 static const optimizer *the_optimizer = &optimizer_adamw;
-static bool frozen, clips = true;
+static bool frozen, clips = true, by_ranges; /* of experts */
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 
 static const char *err_path(void) { return scratch_path("err"); }
@@ -55,7 +56,7 @@ static void make_plan(bool all, bool host_tier)
             p.chunks[i].placement = TIER_DISK;
         const schedule_input in = {.model = m, .shape = &shape, .packing = &k, .plan = &p, .training = true, .host_tier = host_tier};
         slots_count(&in, &on_disk, &elsewhere);
-        good = on_disk && plan_can_be_built(m, &shape, &k, &p, host_tier);
+        good = on_disk && (p.ranges || !by_ranges) && plan_can_be_built(m, &shape, &k, &p, host_tier);
         char *json = plan_to_json(&p, m, &shape);
         must(file_write_atomic(plan_path, json, strlen(json), &e), &e);
         free(json);
@@ -78,7 +79,7 @@ static int open_all(void **state)
         return 1;
     choose_model("bf16/llama");
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
-    return 0;
+    return put_experts_model(scratch_path("experts"), NULL);
 }
 
 /* ---- runs ---- */
@@ -251,6 +252,11 @@ static void a_killed_run_continues_from_its_last_committed_step(void **state)
         the_optimizer = i ? optimizers[(first + i) % n] : &optimizer_adamw;
         frozen = i % 2;
         clips = i != 2;
+        by_ranges = i == 3;
+        if (by_ranges) {
+            snprintf(model_path, sizeof model_path, "%s/experts", scratch);
+            the_optimizer = random_one_in(&the_random, 2) ? &optimizer_adamw : &optimizer_adamw8bit;
+        }
         kill_and_compare((wanted("PT_KILLS", DEFAULT_KILLS) + kinds - 1) / kinds);
     }
     choose_model("bf16/llama");

@@ -15,6 +15,7 @@
 #include "sanitized.h"
 #include "task/task.h"
 #include "text/buffer.h"
+#include "train/experts_model.h"
 #include "train/same_end.h"
 
 #include "train/plan_file.h"
@@ -33,15 +34,23 @@ static const char *model_folder(void)
     return path;
 }
 
-static model *the_model, *scoring_model; /* the latter with the head of --task reward */
-static enum { PLAIN, DOCUMENTS, CHATS, PAIRS, DATA_KINDS } data_kind_now; /* what these runs train on; documents are apart */
-static const char *const data_names[] = {"", ", documents apart", ", chats", ", pairs"};
+static model *the_model, *scoring_model, *experts_model; /* the second with the head of --task reward */
+/* What these runs train on, or which model; documents are apart. */
+static enum { PLAIN, DOCUMENTS, CHATS, PAIRS, EXPERTS, DATA_KINDS } data_kind_now;
+static const char *const data_names[] = {"", ", documents apart", ", chats", ", pairs", ", ranges of experts"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
 static const char *base = "auto"; /* and how they are kept */
 static const char *adapted; /* are trained: of these modules, with magnitudes or with dropout; NULL: none */
 static bool drops;
 static random_source the_random;
+
+static const char *experts_folder(void)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/experts-model", scratch);
+    return path;
+}
 
 enum { RECORDS = 39 }; /* an epoch ends within the runs, with a batch that is not full */
 
@@ -93,7 +102,8 @@ static int open_all(void **state)
         make_chats();
         make_pairs();
     }
-    return failed || model_open(model_folder(), NULL, NULL, &the_model, NULL) ||
+    return failed || put_experts_model(experts_folder(), NULL) || model_open(experts_folder(), NULL, NULL, &experts_model, NULL) ||
+           model_open(model_folder(), NULL, NULL, &the_model, NULL) ||
            model_open_changed(model_folder(), &(model_changes){.labels = 1}, NULL, NULL, &scoring_model, NULL);
 }
 
@@ -101,6 +111,7 @@ static int close_all(void **state)
 {
     model_close(the_model);
     model_close(scoring_model);
+    model_close(experts_model);
     return scratch_remove(state);
 }
 
@@ -114,8 +125,9 @@ static void common_arguments(arguments *a, const char *out)
     const bool pairs = data_kind_now == PAIRS, chats = data_kind_now == CHATS || pairs;
     snprintf(data, sizeof data, "%s/%s", chats ? scratch : model_folder(), pairs ? "pairs.jsonl" : chats ? "chats.jsonl" : "tokens.npy");
     snprintf(chat_model, sizeof chat_model, "%s/chat-model", scratch);
-    add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out,
-                                           "--seq-len", "32",
+    add_arguments(a, (const char *const[]){"train", "--model",
+                                           chats ? chat_model : data_kind_now == EXPERTS ? experts_folder() : model_folder(), "--data",
+                                           data, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
                                            "--optimizer", the_optimizer->name, "--lanes", lanes, "--activations", activations,
                                            "--quiet", NULL});
@@ -146,10 +158,10 @@ static void add_circumstances(arguments *a, random_source *random)
     if (random_one_in(random, 3))
         return;
     plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2),
-                   .optimizer = the_optimizer, .lanes = atoi(lanes)};
+                   .optimizer = the_optimizer, .lanes = atoi(lanes), .ranges = data_kind_now == EXPERTS};
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     const bool scores = data_kind_now == PAIRS && train_tasks[pairs_task]->scores;
-    write_random_plan(random, scores ? scoring_model : the_model, &c, plan_path);
+    write_random_plan(random, scores ? scoring_model : data_kind_now == EXPERTS ? experts_model : the_model, &c, plan_path);
     add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
     if (c.host_tier)
         add_arguments(a, (const char *const[]){"--host-memory", "64MiB", NULL});
@@ -230,7 +242,7 @@ static void kill_and_compare(int wanted)
 {
     static const char *const numbers[] = {"1", "2", "4"}, *const forms[] = {"exact", "int8", "fp8"};
     int kills = 0, runs = 0, starts = 0;
-    lanes = numbers[random_below(&the_random, 3)];
+    lanes = data_kind_now == EXPERTS ? "1" : numbers[random_below(&the_random, 3)];
     activations = forms[random_below(&(random_source){the_random.seed + 1, the_random.n}, 3)];
     do {
         pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
@@ -261,11 +273,12 @@ static void kill_and_compare(int wanted)
 static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
-    const int wanted = wanted_kills(), n = optimizers_n();
+    static const optimizer *const cutting[] = {&optimizer_adamw, &optimizer_adamw8bit};
+    const int wanted = wanted_kills(), n = optimizers_n(), shift = random_below(&the_random, DATA_KINDS);
     const kinds some = kinds_to_kill(n + 1);
     for (int i = some.first; i < some.end; i += some.step) {
-        the_optimizer = optimizers[i % n];
-        data_kind_now = i % DATA_KINDS;
+        data_kind_now = (i + shift) % DATA_KINDS;
+        the_optimizer = data_kind_now == EXPERTS ? cutting[random_below(&the_random, 2)] : optimizers[i % n];
         saves = i % 2 == 0;
         kill_and_compare((wanted + n) / (n + 1));
     }
@@ -299,23 +312,25 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
 {
     (void)state;
     static const optimizer *const of[] = {&optimizer_adamw, &optimizer_adamw8bit};
-    model *plain = the_model;
+    model *plain = the_model, *plain_experts = experts_model;
     pt_error e = {0};
-    adapted = "q_proj,v_proj,mlp.down_proj";
     const kinds some = kinds_to_kill(2);
     for (int i = some.first; i < some.end; i += some.step) {
+        model **of_run = i ? &experts_model : &the_model;
         drops = i;
-        must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
-        must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = !drops}, &e), &e);
-        adapter_set_dropout(the_model, drops ? 0.2 : 0);
+        adapted = i ? "q_proj,v_proj" : "q_proj,v_proj,mlp.down_proj"; /* beside frozen experts */
+        must(model_open(i ? experts_folder() : model_folder(), NULL, NULL, of_run, &e), &e);
+        must(model_adapt(*of_run, &(adapter_options){.rank = 3, .targets = adapted, .dora = !drops}, &e), &e);
+        adapter_set_dropout(*of_run, drops ? 0.2 : 0);
         the_optimizer = of[i];
         base = i ? "auto" : "nf4";
-        data_kind_now = i ? PLAIN : PAIRS;
-        must(model_store(the_model, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
+        data_kind_now = i ? EXPERTS : PAIRS;
+        must(model_store(*of_run, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
         kill_and_compare((wanted_kills() + 7) / 8);
-        model_close(the_model);
+        model_close(*of_run);
     }
     the_model = plain;
+    experts_model = plain_experts;
     the_optimizer = &optimizer_adamw;
     adapted = NULL;
     base = "auto";

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "sanitized.h"
+#include "train/experts_model.h"
 #include "train/same_end.h"
 
 #include "train/fetch.h"
@@ -26,7 +27,8 @@
 enum { DEFAULT_KILLS = 2, STEPS = 12 };
 
 static random_source the_random;
-static model *the_model;
+static model *the_model, *experts_model;
+static bool of_experts; /* runs train the latter; random plans are by ranges of experts where a rank has one lane */
 
 static int open_all(void **state)
 {
@@ -35,12 +37,17 @@ static int open_all(void **state)
     the_random = random_open();
     snprintf(path, sizeof path, "%s/bf16/llama", PT_FIXTURES);
     must(model_open(path, NULL, NULL, &the_model, &e), &e);
-    return scratch_make(state);
+    if (scratch_make(state))
+        return 1;
+    must(put_experts_model(scratch_path("experts"), &e), &e);
+    must(model_open(scratch_path("experts"), NULL, NULL, &experts_model, &e), &e);
+    return 0;
 }
 
 static int close_all(void **state)
 {
     model_close(the_model);
+    model_close(experts_model);
     return scratch_remove(state);
 }
 
@@ -56,8 +63,8 @@ static arguments command(const char *out, const char *steps)
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
-    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--lr",
-                            "1e-3",
+    add_arguments(&a, WORDS("train", "--model", of_experts ? scratch_path("experts") : model, "--data", tokens, "--out", out, "--seq-len",
+                            "32", "--batch-size", "4", "--lr", "1e-3",
                             "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
                             steps,
                             "--save-every", "2", "--resume", "--disk-memory", "64MiB", "--device", run_device()));
@@ -74,9 +81,10 @@ static void add_plan(arguments *a, int ranks)
     add_arguments(a, WORDS("--device-memory", much ? "64MiB" : "16MiB"));
     if (!given)
         return;
-    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu()};
+    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu(),
+                         .ranges = of_experts && ranks == 4};
     snprintf(plan, sizeof plan, "%s/plan.json", scratch);
-    write_random_plan(&the_random, the_model, &c, plan);
+    write_random_plan(&the_random, of_experts ? experts_model : the_model, &c, plan);
     add_arguments(a, WORDS("--plan", plan));
 }
 
@@ -187,7 +195,9 @@ static void kill_until(const char *name, bool (*run)(const char *out, double sec
 static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
 {
     (void)state;
+    of_experts = true;
     kill_until("killed", run_and_kill);
+    of_experts = false;
 }
 
 /* Of rank 0, which alone renames. Whether the run came to its end. */
