@@ -59,6 +59,7 @@ typedef struct block_unit {
     const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: what op_preference is given */
     float baseline;                                   /* of op_preference, in this step */
     uint64_t dropout;                                 /* key of this step's dropout; 0: none */
+    bool no_backward;                                 /* in an evaluation: forward makes no codes for backward */
     int64_t row;                                      /* the number of the unit's first row in the whole step */
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */

@@ -25,7 +25,8 @@ static void run_step(const layer_work *work, layer_step step)
     layer_work of = *work;
     of.pass = step.pass;
     if (step_is_of_tensor(step)) {
-        kept_run(&of, step.stage);
+        if (step.pass != PASS_KEEP || !work->u->no_backward)
+            kept_run(&of, step.stage);
         return;
     }
     const layer_stage *stage = &work->l->program.stage[step.stage];

@@ -143,6 +143,7 @@ static block_unit unit_of(const task_runner *runner, const schedule *sched, cons
                     .weights = h->weighted ? (const float *)batch + 4 * tokens + row : NULL,
                     .baseline = runner->baseline,
                     .dropout = sched->kind == SCHEDULE_EVAL ? 0 : runner->dropout,
+                    .no_backward = sched->kind == SCHEDULE_EVAL,
                     .row = h->rank * tokens + row,
                     .stream = residual ? (float *)(residual + (uint64_t)(unit % sched->micro_units) * residual_bytes(runner->in->model, h))
                                        : NULL};

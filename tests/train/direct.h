@@ -49,7 +49,8 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
     d->input = (schedule_input){.model = f->model, .shape = &d->shape, .packing = &d->packing, .plan = &d->plan, .training = true,
                                 .host_tier = host_tier};
     executor_options o = {.device = d->device, .host = d->host, .input = d->input, .threads = 2,
-                          .schedules = 1u << SCHEDULE_STEP | 1u << SCHEDULE_DRAIN, .budget = {1u << 30, host_tier ? 1u << 30 : 0, 0}};
+                          .schedules = 1u << SCHEDULE_STEP | 1u << SCHEDULE_DRAIN | 1u << SCHEDULE_EVAL,
+                          .budget = {1u << 30, host_tier ? 1u << 30 : 0, 0}};
     must(executor_open(&o, &d->x, &e), &e);
     state s;
     state_open(&s, d->x);

@@ -74,8 +74,54 @@ static void gradients_are_those_of_rounded_activations(void **state)
     check("qwen3", "int8", SAVED_INT8);
 }
 
+/* ---- evaluations ---- */
+
+static _Atomic int encoded;
+static void (*submit_op)(queue *q, const op *o);
+
+static void submit_counted(queue *q, const op *o)
+{
+    encoded += o->kind == OP_ENCODE;
+    submit_op(q, o);
+}
+
+/* The ops that make codes in a run of the schedule, and the sum of its losses. */
+static int count_encoded(direct *d, schedule_kind kind, double *loss)
+{
+    pt_error e = {0};
+    executor_batch b = executor_input(d->x);
+    direct_ids(d, "inputs", 0, b.ids);
+    direct_ids(d, "targets", 0, b.targets);
+    encoded = 0;
+    must(executor_run(d->x, kind, 1, NULL, &e), &e);
+    *loss = 0;
+    for (int64_t i = 0; i < BATCH * LENGTH; i++)
+        *loss += (double)executor_losses(d->x)[i];
+    return encoded;
+}
+
+static void evaluations_make_no_codes(void **state)
+{
+    (void)state;
+    fixture f;
+    direct d;
+    double evaluated, trained;
+    open_case(&f, "llama", "int8");
+    direct_open_with(&d, &f, PT_F32, SAVE_ALL, BATCH, LENGTH, false, SAVED_INT8);
+    device_table counted = *d.device->table;
+    submit_op = counted.submit;
+    counted.submit = submit_counted;
+    d.device->table = &counted;
+    assert_int_equal(count_encoded(&d, SCHEDULE_EVAL, &evaluated), 0);
+    assert_true(count_encoded(&d, SCHEDULE_STEP, &trained) > 0);
+    assert_memory_equal(&evaluated, &trained, sizeof evaluated);
+    direct_close(&d);
+    fixture_close(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_those_of_rounded_activations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_those_of_rounded_activations),
+                                       cmocka_unit_test(evaluations_make_no_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
