@@ -55,7 +55,7 @@ int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e);
 /* Creates a scratch file of `bytes` (rounded up to DISK_ALIGN) in `folder`, which is created if absent and then removed with the file.
  * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk lacks space or the limit is too low. `options` may be NULL. */
 int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
-/* The same with a file that has a name and stays; one that exists keeps its contents. */
+/* The same with a file that has a name and stays; one that exists keeps its contents. Until disk_close it has a shared flock(). */
 int disk_open_named(const char *path, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
 /* Makes durable what all channels have written. */
 int disk_sync(disk_file *f, pt_error *e);

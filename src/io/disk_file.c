@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,6 +109,7 @@ static int named_open(disk_file *f, pt_error *e)
     f->fd = open(f->name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (f->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot create this file of the disk tier", f->name);
+    (void)flock(f->fd, LOCK_SH | LOCK_NB); /* some file systems have no locks */
     return allocate_all(f, e);
 }
 

@@ -5,10 +5,13 @@
 #include "run/slots.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,17 +77,46 @@ int commit_file_path(const trainer *trainer, char path[FILE_PATH_BYTES], pt_erro
     return path_join(path, trainer->planning.disk_path, name, e);
 }
 
-void commit_file_remove_others(const trainer *trainer, const char *keep, const char *keep_too)
+/* Whoever has a file open holds a shared lock on it (disk_open_named). */
+static void remove_unused(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (!flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
+        unlink(path);
+    close(fd);
+}
+
+/* Removes this run's files of slots in the folder, except one. */
+static void remove_others(const trainer *trainer, const char *folder, const char *keep)
 {
     char prefix[32], path[FILE_PATH_BYTES];
-    DIR *d = opendir(trainer->planning.disk_path);
+    DIR *d = opendir(folder);
     make_prefix(trainer, prefix);
     for (struct dirent *x; d && (x = readdir(d));)
-        if (!strncmp(x->d_name, prefix, strlen(prefix)) && !path_join(path, trainer->planning.disk_path, x->d_name, NULL) &&
-            strcmp(path, keep) && strcmp(path, keep_too))
-            unlink(path);
+        if (!strncmp(x->d_name, prefix, strlen(prefix)) && !path_join(path, folder, x->d_name, NULL) && strcmp(path, keep))
+            remove_unused(path);
     if (d)
         closedir(d);
+}
+
+void commit_file_clean(const trainer *trainer)
+{
+    char named[FILE_PATH_BYTES], own[FILE_PATH_BYTES];
+    commit_file_find(trainer->out.path, named);
+    remove_others(trainer, trainer->planning.disk_path, named);
+    if (!path_join(own, trainer->out.path, DISK_FOLDER, NULL))
+        remove_others(trainer, own, named);
+    commit_file_leave(trainer);
+}
+
+void commit_file_leave(const trainer *trainer)
+{
+    const char *given = trainer->job.o.disk_path;
+    char own[FILE_PATH_BYTES];
+    if (!path_join(own, trainer->out.path, DISK_FOLDER, NULL) && (!given || strcmp(given, own)))
+        rmdir(own); /* fails, as it should, if it contains anything */
 }
 
 void commit_file_remove(const trainer *trainer, const char *file)
@@ -92,7 +124,7 @@ void commit_file_remove(const trainer *trainer, const char *file)
     char folder[FILE_PATH_BYTES];
     if (file[0])
         unlink(file);
-    commit_file_remove_others(trainer, "", "");
+    remove_others(trainer, trainer->planning.disk_path, "");
     if (!path_join(folder, trainer->out.path, COMMITS_FOLDER, NULL))
         tree_discard(folder, NULL);
 }

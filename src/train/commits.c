@@ -169,7 +169,6 @@ static int open_file(trainer *trainer, const schedule_input *in, pt_error *e)
         failed = dir_make(trainer->planning.disk_path, e);
     if (failed)
         return failed;
-    commit_file_remove_others(trainer, found, path);
     c->created = !same;
     snprintf(c->old, sizeof c->old, "%s", found[0] && !same && strcmp(found, path) ? found : "");
     if (c->old[0] && !v) {

@@ -141,13 +141,14 @@ static int measure_in(const char *folder, const pt_train_options *o, const model
 
 int contributions_measure(const pt_train_options *o, const model *m, int64_t steps, double *out, pt_error *e)
 {
-    char folder[FILE_PATH_BYTES];
-    int failed = path_join(folder, planning_disk_folder(o), "protrain-select-XXXXXX", e);
+    char name[FILE_PATH_BYTES];
+    dir_stage folder; /* another process removes it if this one is killed */
+    int failed = path_join(name, planning_disk_folder(o), "protrain-select", e);
+    if (!failed)
+        failed = dir_stage_begin(&folder, name, e);
     if (failed)
         return failed;
-    if (!mkdtemp(folder))
-        return pt_fail_errno(e, PT_FAILED, "%.600s: cannot make a folder for measuring", folder);
-    failed = measure_in(folder, o, m, steps, out, e);
-    tree_remove(folder, NULL);
+    failed = measure_in(folder.path, o, m, steps, out, e);
+    dir_stage_abort(&folder);
     return failed;
 }

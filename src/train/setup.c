@@ -12,6 +12,7 @@
 #include "train/block_turns.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
+#include "train/commit_file.h"
 #include "train/fetch.h"
 #include "train/options.h"
 #include "train/samples.h"
@@ -88,7 +89,9 @@ static int make_plan(trainer *trainer, pt_error *e)
     if (trainer->job.o.disk_path)
         snprintf(planning->disk_path, sizeof planning->disk_path, "%s", trainer->job.o.disk_path);
     else if (!failed)
-        failed = path_join(planning->disk_path, trainer->out.path, "disk", e);
+        failed = path_join(planning->disk_path, trainer->out.path, DISK_FOLDER, e);
+    if (!failed && ranks_lead(trainer))
+        commit_file_clean(trainer);
     if (!failed && trainer->out.from[0])
         failed = lower_disk(trainer, e);
     const uint64_t saves = checkpoint_room(trainer).least_bytes;

@@ -4,6 +4,7 @@
 #include "train/card.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
+#include "train/commit_file.h"
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/samples.h"
@@ -13,7 +14,6 @@
 #include "train/turn_files.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 /* undo: the run could not start, so its output folder is removed again. */
 static void trainer_free(trainer *trainer, bool undo)
@@ -28,8 +28,8 @@ static void trainer_free(trainer *trainer, bool undo)
     engine_close(&trainer->engine);
     commits_close(trainer, undo);
     turn_files_close(trainer);
-    if (leads && !trainer->job.o.disk_path && trainer->planning.disk_path[0])
-        rmdir(trainer->planning.disk_path); /* a run that was killed leaves it, empty */
+    if (leads && trainer->planning.disk_path[0])
+        commit_file_leave(trainer);
     if (trainer->device_comm != trainer->by_host)
         comm_close(trainer->device_comm);
     comm_close(trainer->by_host);

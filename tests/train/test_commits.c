@@ -23,6 +23,8 @@
 
 #include "faults/fault.h"
 
+#include <sys/file.h>
+
 enum { STEPS = 12, DEFAULT_KILLS = THREADS_SANITIZED ? 2 : 6, DEFAULT_LOSSES = 6 };
 
 static random_source the_random;
@@ -86,7 +88,7 @@ static int open_all(void **state)
 
 /* `from`: the checkpoint to continue from. ranks: that many; then there is no plan. */
 typedef struct circumstances {
-    const char *slots, *disk_memory, *steps, *model, *save_every, *from, *ranks, *lanes;
+    const char *slots, *disk_memory, *disk_path, *steps, *model, *save_every, *from, *ranks, *lanes;
     bool resume, host_tier;
 } circumstances;
 
@@ -119,6 +121,8 @@ static arguments arguments_of(const char *out, const circumstances *c)
         add_arguments(&a, (const char *const[]){"--host-memory", "64MiB", NULL});
     if (c->lanes)
         add_arguments(&a, (const char *const[]){"--lanes", c->lanes, NULL});
+    if (c->disk_path)
+        add_arguments(&a, (const char *const[]){"--disk-path", c->disk_path, NULL});
     if (c->save_every)
         add_arguments(&a, (const char *const[]){"--save-every", c->save_every, "--keep", "0", NULL});
     if (c->from)
@@ -283,12 +287,11 @@ static void path_of_states(const char *out, char path[FILE_PATH_BYTES])
     assert_true(path[0]);
 }
 
-/* Kills a run of many steps after it has committed some. */
-static void leave_commits(const char *out, const circumstances *as)
+/* Kills a run of many steps after some of them. */
+static void leave_slots(const char *out, const circumstances *as)
 {
     char path[400];
     circumstances c = *as;
-    c.slots = "2";
     c.steps = "100000";
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     const arguments a = arguments_of(out, &c);
@@ -298,6 +301,13 @@ static void leave_commits(const char *out, const circumstances *as)
         sleep_seconds(0.01);
     kill(child, SIGKILL);
     assert_int_equal(program_wait(child), 256 + SIGKILL);
+}
+
+static void leave_commits(const char *out, const circumstances *as)
+{
+    circumstances c = *as;
+    c.slots = "2";
+    leave_slots(out, &c);
 }
 
 static int64_t step_of(const char *path)
@@ -514,6 +524,47 @@ static void several_ranks_continue_from_a_commit_of_one(void **state)
     frozen = false;
 }
 
+static void copy_file(const char *from, const char *to)
+{
+    pt_error e = {0};
+    must(file_copy_atomic(from, to, &e), &e);
+}
+
+/* Files of slots that states.json does not name: the run was killed before it wrote that, or the disk tier is elsewhere now. */
+static void what_killed_runs_leave_is_removed_but_not_what_is_in_use(void **state)
+{
+    (void)state;
+    char out[128], folder[200], elsewhere[200], committed[200], path[FILE_PATH_BYTES], used[FILE_PATH_BYTES + 8];
+    pt_error e = {0};
+    snprintf(out, sizeof out, "%s/left", scratch);
+    snprintf(folder, sizeof folder, "%s/disk", out);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", scratch);
+    for (int i = 0; i < 2; i++) {
+        make_plan(true, false);
+        leave_commits(out, &(circumstances){0});
+        path_of_states(out, path);
+        snprintf(used, sizeof used, "%s-used", path);
+        copy_file(path, used);
+        snprintf(committed, sizeof committed, "%s/committed", out);
+        must(tree_remove(committed, &e), &e);
+        const int fd = open(used, O_RDONLY);
+        assert_int_equal(flock(fd, LOCK_SH), 0);
+        must_end(out, &(circumstances){.resume = true, .slots = i ? "2" : "1", .disk_path = i ? elsewhere : NULL});
+        assert_false(path_exists(path));
+        assert_true(path_exists(used));
+        close(fd);
+        must(tree_remove(out, &e), &e);
+        must(tree_remove(elsewhere, &e), &e);
+    }
+    make_plan(true, false);
+    leave_slots(out, &(circumstances){.slots = "1"});
+    assert_true(path_exists(folder));
+    must_end(out, &(circumstances){.resume = true, .slots = "1", .disk_path = elsewhere});
+    assert_false(path_exists(folder));
+    must(tree_remove(out, &e), &e);
+    must(tree_remove(elsewhere, &e), &e);
+}
+
 static void frozen_weights_that_have_changed_are_refused(void **state)
 {
     (void)state;
@@ -568,6 +619,7 @@ int main(void)
         cmocka_unit_test(one_slot_leaves_no_commit_and_continues_from_one),
         cmocka_unit_test(a_later_commit_is_dropped_with_an_older_checkpoint),
         cmocka_unit_test(several_ranks_continue_from_a_commit_of_one),
+        cmocka_unit_test(what_killed_runs_leave_is_removed_but_not_what_is_in_use),
         cmocka_unit_test(frozen_weights_that_have_changed_are_refused),
         cmocka_unit_test(room_for_two_slots_is_checked_before_the_first_step),
     };

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "program.h"
 #include "seed.h"
 #include "train/choice.h"
 #include "train/fixture.h"
@@ -288,6 +289,50 @@ static void threads_and_memory_do_not_change_it(void **state)
     fixture_close(&f);
 }
 
+/* ---- killed ---- */
+
+static int folders_left(void)
+{
+    struct dirent **entries;
+    const int n = scandir(scratch, &entries, NULL, NULL);
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        left += !strncmp(entries[i]->d_name, "protrain-select", strlen("protrain-select"));
+        free(entries[i]);
+    }
+    free(entries);
+    return left;
+}
+
+/* The next run removes the folder of a run that was killed while it measured, and leaves that of one that measures alone. */
+static void the_folder_of_a_killed_run_is_removed(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_train_options o;
+    arguments a = {0};
+    fixture_open(&f, "models", "llama");
+    const char *data[] = {f.tokens};
+    choice_options(&f, data, &o);
+    o.device_memory = PT_AUTO;
+    o.disk_memory = 0;
+    add_arguments(&a, WORDS("plan", "--model", o.model, "--data", f.tokens, "--seq-len", "16", "--select", "256MiB", "--select-steps",
+                            "1000", "--disk-path", scratch));
+    const pid_t child = program_start(&a, "/dev/null", scratch_path("err"));
+    for (int wait = 0; wait < 6000 && !folders_left(); wait++)
+        sleep_seconds(0.01);
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_int_equal(folders_left(), 1);
+    json_decref(select_json(&o, 256 << 20, 2));
+    assert_int_equal(folders_left(), 1);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(program_wait(child), 256 + SIGKILL);
+    assert_int_equal(folders_left(), 1);
+    json_decref(select_json(&o, 256 << 20, 2));
+    assert_int_equal(folders_left(), 0);
+    fixture_close(&f);
+}
+
 /* ---- refusals ---- */
 
 static void refuse(int code, const char *word, uint64_t memory, void (*change)(pt_train_options *))
@@ -343,6 +388,7 @@ int main(void)
                                        cmocka_unit_test(a_tensor_that_does_not_fit_is_passed),
                                        cmocka_unit_test(what_is_proposed_fits_and_trains),
                                        cmocka_unit_test(threads_and_memory_do_not_change_it),
+                                       cmocka_unit_test(the_folder_of_a_killed_run_is_removed),
                                        cmocka_unit_test(what_cannot_be_chosen_is_refused)};
     seed = test_seed();
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
