@@ -16,6 +16,34 @@ const char *layer_number(const param *p, const char *name, size_t *length)
     return NULL;
 }
 
+/* The number of an expert in a name: *length digits; NULL: none. */
+static const char *expert_number(const char *name, size_t *length)
+{
+    static const char before[] = ".experts.";
+    const char *at = strstr(name, before);
+    at = at ? at + strlen(before) : name;
+    *length = at > name ? strspn(at, "0123456789") : 0;
+    return *length && at[*length] == '.' ? at : NULL;
+}
+
+bool name_of_experts(const param *p, int part, char out[MODEL_NAME])
+{
+    const char *name = p->part[part].name;
+    size_t length, other;
+    const char *at = expert_number(name, &length);
+    if (!at) {
+        snprintf(out, MODEL_NAME, "%s", name);
+        return true;
+    }
+    snprintf(out, MODEL_NAME, "%.*s*%s", (int)(at - name), name, at + length);
+    for (int k = 0; k < part; k++) {
+        const char *earlier = p->part[k].name, *in = expert_number(earlier, &other);
+        if (in && !strcmp(in + other, at + length) && in - earlier == at - name && !strncmp(earlier, name, (size_t)(at - name)))
+            return false;
+    }
+    return true;
+}
+
 char *layer_ranges(const bool *layers, int n, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -133,13 +161,15 @@ int patterns_of(const model *m, const bool *set, name_patterns *out, pt_error *e
     *out = (name_patterns){0};
     for (int i = 0; i < m->params_n && !failed; i++)
         for (int k = 0; k < m->params[i].parts && set[i] && !failed; k++) {
-            const char *name = m->params[i].part[k].name;
+            char name[MODEL_NAME];
             size_t length;
             tens layers;
+            if (!name_of_experts(&m->params[i], k, name))
+                continue;
             const char *at = layer_number(&m->params[i], name, &length);
             if (!at)
                 failed = append(out, name, e);
-            else if (!find_layers(m, set, i, name, &layers))
+            else if (!find_layers(m, set, i, m->params[i].part[k].name, &layers))
                 failed = append_layers(out, name, (size_t)(at - name), &layers, at + length, e);
         }
     return failed;

@@ -12,6 +12,8 @@ void patterns_close(name_patterns *p);
 
 /* Where the number of a parameter's layer stands in a name: *length digits; NULL: nowhere. */
 const char *layer_number(const param *p, const char *name, size_t *length);
+/* The name of a parameter's part, with * for the number of an expert; false: an earlier part has the same. */
+bool name_of_experts(const param *p, int part, char out[MODEL_NAME]);
 /* The layers of a set (in the order of bits) in words: "0-3, 7". */
 char *layer_ranges(const bool *layers, int n, char *out, size_t bytes);
 

@@ -198,12 +198,15 @@ static void count(const selection *s, bool chosen, int *tensors, int64_t *values
         }
 }
 
-/* The kind of a parameter: its names without the layers' numbers, "self_attn.q_proj.weight, ...". */
+/* The kind of a parameter: its names without the numbers of layers and experts, "self_attn.q_proj.weight, ...". */
 static void kind_of(const param *p, char *out, size_t n)
 {
     size_t used = 0, length;
+    char name[MODEL_NAME];
     for (int k = 0; k < p->parts && used < n; k++) {
-        const char *name = p->part[k].name, *at = layer_number(p, name, &length);
+        if (!name_of_experts(p, k, name))
+            continue;
+        const char *at = layer_number(p, name, &length);
         used += (size_t)snprintf(out + used, n - used, "%s%s", k ? ", " : "", at ? at + length + 1 : name);
     }
 }

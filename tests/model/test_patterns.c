@@ -111,6 +111,28 @@ static void numbers_of_layers_become_ranges(void **state)
     model_close(m);
 }
 
+/* Each expert is a tensor of its own: two names of a layer's first matrices, one of the last. */
+static void experts_are_one_pattern(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mixtral", "qwen3_moe"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        fixture f;
+        fixture_open(&f, "models", names[k]);
+        const model *m = f.model;
+        bool *set = calloc((size_t)m->params_n, sizeof *set);
+        int tensors = 0;
+        for (int i = 0; i < m->params_n; i++) {
+            set[i] = m->params[i].role == PARAM_EXPERTS_UP || m->params[i].role == PARAM_EXPERTS_DOWN;
+            tensors += set[i] ? m->params[i].parts : 0;
+        }
+        assert_true(tensors > 10);
+        assert_int_equal(check_set(f.model, set), 3);
+        free(set);
+        fixture_close(&f);
+    }
+}
+
 static void ranges_in_words(void **state)
 {
     (void)state;
@@ -123,7 +145,8 @@ static void ranges_in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_sets_of_every_architecture),
-                                       cmocka_unit_test(numbers_of_layers_become_ranges), cmocka_unit_test(ranges_in_words)};
+                                       cmocka_unit_test(numbers_of_layers_become_ranges), cmocka_unit_test(experts_are_one_pattern),
+                                       cmocka_unit_test(ranges_in_words)};
     seed = test_seed();
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
