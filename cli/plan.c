@@ -150,6 +150,9 @@ int command_plan(int argc, char **argv)
         failed = pt_options_read(options, config, &e);
     if (!failed && steps && !selects)
         failed = pt_fail(&e, PT_USAGE, "--select-steps has no effect without --select: give the memory to train in, or leave it out");
+    if (!failed && others && (selects || are_machines(pt_options_train(options)->machine_file)))
+        failed = pt_fail(&e, PT_USAGE, "--others does not go with %s: it compares the plans of one model on one machine; leave it out",
+                         selects ? "--select" : "several machines");
     if (!failed && selects)
         failed = run_selection(pt_options_train(options), memory, steps, quiet, json, &e);
     else if (!failed)

@@ -132,6 +132,17 @@ static void train_takes_the_options_that_select_prints(void **state)
         fail_msg("%s: %s", command, text_of(scratch_path("err")));
 }
 
+static void others_goes_with_one_plan_alone(void **state)
+{
+    (void)state;
+    char data[700];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    assert_int_equal(plan_with(small(), WORDS("--others", "--data", data, "--select", "64MiB", "--select-steps", "2")), 2);
+    assert_non_null(strstr(text_of(scratch_path("err")), "--others does not go with --select"));
+    assert_int_equal(plan_with(WORDS("--model", fixture("llama"), "--seq-len", "8"), WORDS("--others", "--machine", "laptop16,h100")), 2);
+    assert_non_null(strstr(text_of(scratch_path("err")), "--others does not go with several machines"));
+}
+
 /* Of the machine of a file, which has less than this one, what is in the file. */
 static void train_shows_the_margins_of_budgets_that_were_not_given(void **state)
 {
@@ -305,6 +316,7 @@ int main(void)
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
         cmocka_unit_test(train_takes_the_options_that_select_prints),
+        cmocka_unit_test(others_goes_with_one_plan_alone),
         cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
