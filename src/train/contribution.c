@@ -20,8 +20,7 @@ static double no_rate(void *arg, int64_t step, int64_t steps, double lr)
     return 0;
 }
 
-/* A run that changes no weight. It never comes to its last step, after which it would evaluate; only a folder with validation files is
- * evaluated on the way. */
+/* A run that changes no weight. It never comes to its last step, after which it would evaluate a folder's validation files. */
 static pt_train_options still_options(const pt_train_options *o, int64_t steps, const char *out)
 {
     pt_train_options r = *o;
@@ -39,7 +38,8 @@ static pt_train_options still_options(const pt_train_options *o, int64_t steps, 
     r.warmup_steps = 0;
     r.warmup_ratio = 0;
     r.lr_schedule = PT_LR_CONSTANT;
-    r.eval_every = r.save_every = r.patience = r.preview = 0;
+    r.eval_every = options_evaluate(&r) ? r.steps : 0;
+    r.save_every = r.patience = r.preview = 0;
     r.keep_best = PT_KEEP_BEST_NO;
     r.sample_n = 0;
     r.ranks = 1;

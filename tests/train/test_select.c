@@ -289,6 +289,41 @@ static void threads_and_memory_do_not_change_it(void **state)
     fixture_close(&f);
 }
 
+/* ---- a folder with validation files ---- */
+
+static void count_evaluations(void *arg, const char *stage, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    *(int *)arg += !strcmp(stage, "evaluating");
+}
+
+/* A run of as many steps would evaluate on the way. */
+static void measuring_evaluates_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    int evaluations = 0;
+    char folder[200], path[220];
+    const char *data[] = {folder}, *const names[] = {"train.npy", "valid.npy"};
+    fixture_open(&f, "models", "llama");
+    snprintf(folder, sizeof folder, "%s", scratch_path("split"));
+    must(dir_make(folder, &e), &e);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        must(file_copy_atomic(f.tokens, path, &e), &e);
+    }
+    choice_options(&f, data, &o);
+    o.device_memory = PT_AUTO;
+    o.disk_memory = 0;
+    o.progress = count_evaluations;
+    o.arg = &evaluations;
+    json_decref(select_json(&o, 256 << 20, 40));
+    assert_int_equal(evaluations, 0);
+    fixture_close(&f);
+}
+
 /* ---- killed ---- */
 
 static int folders_left(void)
@@ -388,6 +423,7 @@ int main(void)
                                        cmocka_unit_test(a_tensor_that_does_not_fit_is_passed),
                                        cmocka_unit_test(what_is_proposed_fits_and_trains),
                                        cmocka_unit_test(threads_and_memory_do_not_change_it),
+                                       cmocka_unit_test(measuring_evaluates_nothing),
                                        cmocka_unit_test(the_folder_of_a_killed_run_is_removed),
                                        cmocka_unit_test(what_cannot_be_chosen_is_refused)};
     seed = test_seed();
