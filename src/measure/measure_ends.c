@@ -92,7 +92,7 @@ static void embedding_layout(area *a, void *arg)
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
     const model_config *config = &y->model->config;
-    if (config->input_width && (!inputs_are_trained(y->model) || shape_ranks(&y->shape) == 1))
+    if (config->input_width)
         y->data.unit.rows = area_take(a, (uint64_t)(y->shape.unit_rows * config->layers * config->input_width) * dtype_bytes(y->shape.type),
                                       PATTERN_WEIGHTS);
 }

@@ -206,7 +206,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *shape)
 static bool accumulates_here(const model *m, int block, param_role role)
 {
     const struct block *b = &m->blocks[block];
-    return b->param_of_role[role] >= 0 && m->params[b->param_of_role[role]].trainable;
+    return role != PARAM_LAYER_TOKENS && b->param_of_role[role] >= 0 && m->params[b->param_of_role[role]].trainable;
 }
 
 int64_t accumulator_offset(const model *m, int block, param_role role)
@@ -234,6 +234,12 @@ bool inputs_are_trained(const model *m)
 {
     const param *p = block_param(m, &m->blocks[0], PARAM_LAYER_TOKENS);
     return p && p->trainable;
+}
+
+int64_t listed_rows_most(const model *m, const step_shape *shape)
+{
+    const int64_t tokens = shape->batch * shape->seq_len * shape_ranks(shape);
+    return tokens < m->config.vocab ? tokens : m->config.vocab;
 }
 
 uint64_t embedding_sums_bytes(const model *m, const step_shape *shape)

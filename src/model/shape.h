@@ -94,13 +94,15 @@ typedef struct head_layout {
 void head_layout_init(head_layout *h, const model *m, const step_shape *shape);
 
 /* Offsets (in fp32 elements) of each trained parameter's gradient accumulator in its block's buffer; a tied head's output-side accumulator
- * belongs to the head block. A block without trained parameters has none. */
+ * belongs to the head block. A block without trained parameters has none, nor has the table of layers' inputs. */
 int64_t accumulator_offset(const model *m, int block, param_role role);
 int64_t accumulator_elements(const model *m, int block);
 /* Bytes of all accumulators with partial sums at the same time: one, or with several lanes a stack of them. */
 uint64_t accumulator_bytes(const model *m, const step_shape *shape, int block);
-/* Is the table of layers' inputs trained? Then its gradients, of all micro-batches, are kept to the end of a step. */
+/* Is the table of layers' inputs trained? Then its gradients, of all micro-batches, are kept to the end of a step, and their sums are a
+ * list of the rows of the tokens of all ranks: so many at most. */
 bool inputs_are_trained(const model *m);
+int64_t listed_rows_most(const model *m, const step_shape *shape);
 /* The same for the rows of the embedding's tables that are summed at once: shape.slice_rows, of the widest table that is trained. */
 uint64_t embedding_sums_bytes(const model *m, const step_shape *shape);
 

@@ -17,9 +17,8 @@ int64_t piece_elements(const packing *packing, const param *a, int64_t row0, int
     return rows * a->cols * (int64_t)(dtype_bytes(param_type(a, packing->type)) / dtype_bytes(packing->type));
 }
 
-/* Of such a table few rows are read. With several ranks, the sums of a trained one are shared as those of other parameters are. */
+/* Of such a table few rows are read. */
 static bool comes_last(const param *a) { return a->role == PARAM_LAYER_TOKENS; }
-static bool is_looked_up(const packing *packing, const param *a) { return comes_last(a) && (!a->trainable || packing->ranks == 1); }
 
 static int64_t block_elements(const packing *packing, const model *m, int block, bool trained)
 {
@@ -58,7 +57,7 @@ static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
     k->open[trained].alone = alone;
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
-        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = is_looked_up(k->p, a),
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = comes_last(a),
                                                          .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
     }
     k->p->pieces[at] =
@@ -214,6 +213,14 @@ static void count_partials_of(packing *packing, const model *m, int c, int rank)
     }
 }
 
+/* Of no more rows than are listed. */
+static void limit_partial(const packing *packing, const model *m, piece *piece)
+{
+    const int64_t cols = m->params[piece->param].cols;
+    const int64_t most = (int64_t)align_up((uint64_t)(packing->rows_most * cols), PARTIAL_ALIGN);
+    piece->partial = piece->partial < most ? piece->partial : most;
+}
+
 static void count_partials(packing *packing, const model *m, int c)
 {
     for (int r = 0; r < packing->ranks; r++)
@@ -222,6 +229,8 @@ static void count_partials(packing *packing, const model *m, int c)
     for (int i = 1; i < packing->chunks[c].pieces_n; i++)
         if (goes_on(packing, m, c, i))
             chunk_piece(packing, c, i)->partial = chunk_piece(packing, c, i - 1)->partial;
+    for (int i = 0; chunk_has_rows(packing, c) && i < packing->chunks[c].pieces_n; i++)
+        limit_partial(packing, m, chunk_piece(packing, c, i));
 }
 
 int64_t partial_floats(const packing *packing, const model *m, int block, int chunk)
@@ -385,7 +394,7 @@ int pack(const model *m, const step_shape *shape, int64_t chunk_bytes, packing *
         return pt_fail(e, PT_FAILED, "a chunk of %lld bytes is too small: at least 8 KiB", (long long)chunk_bytes);
     int64_t pieces = 0;
     *out = (packing){.params_n = m->params_n, .type = shape->type, .optimizer = shape_optimizer(shape), .chunk_bytes = chunk_bytes,
-                     .ranks = shape_ranks(shape), .rank = shape->rank};
+                     .ranks = shape_ranks(shape), .rank = shape->rank, .rows_most = listed_rows_most(m, shape)};
     for (int i = 0; i < m->params_n; i++)
         pieces += m->params[i].rows / cut_piece_rows(out, m, shape, &m->params[i], limit) + 1;
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);

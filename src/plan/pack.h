@@ -41,8 +41,8 @@ typedef struct chunk_t {
     int64_t elements;
     bool trained;          /* false: no slabs, no gradient, no update; its weights are only read */
     bool low;              /* it has low halves */
-    bool looked_up;        /* of the table that comes last: forward reads the rows of the step's tokens, backward none. If it is trained (by
-                            * one rank), its gradient is a list of these rows (schedule.h), which its update writes out in its workspace */
+    bool looked_up;        /* of the table that comes last: forward reads the rows of the step's tokens, backward none. If it is trained,
+                            * its gradient is a list of these rows (schedule.h), which its update writes out in its workspace */
     bool by_device;        /* on a GPU, its update has other bits than on the host */
     int64_t shard_elements; /* of the largest shard, a multiple of 2048; with one rank, all of the chunk */
     uint64_t state_bytes;  /* of the largest shard, a multiple of 4096 */
@@ -59,6 +59,7 @@ typedef struct packing {
     const optimizer *optimizer;
     int64_t chunk_bytes;  /* the requested size */
     int ranks, rank;      /* number of ranks that share the states, and the rank of this packing */
+    int64_t rows_most;    /* listed_rows_most of the step */
     int64_t *cuts;        /* (chunks_n, ranks + 1): element where the shard of each rank begins, and the end */
 } packing;
 
@@ -80,7 +81,7 @@ static inline uint64_t chunk_gradient_bytes(const packing *packing, int c)
 /* The gradient that an update writes out of a list of rows. */
 static inline uint64_t update_gradient_bytes(const packing *packing, int c)
 {
-    return chunk_has_rows(packing, c) ? chunk_weight_bytes(packing, c) : 0;
+    return chunk_has_rows(packing, c) ? (uint64_t)packing->chunks[c].shard_elements * dtype_bytes(packing->type) : 0;
 }
 static inline uint64_t chunk_shard_bytes(const packing *packing, int c)
 {
@@ -101,7 +102,7 @@ static inline int64_t shard_start(const packing *packing, int chunk, int rank)
     return packing->cuts[chunk * (packing->ranks + 1) + rank];
 }
 /* The ranks' partial sums of a chunk's parameters of a block are added together: one shard per rank, in order, each of this many fp32
- * numbers (of the largest shard). 0: the block trains nothing there. */
+ * numbers (of the largest shard; of a chunk that has rows, of as many as can be listed). 0: the block trains nothing there. */
 int64_t partial_floats(const packing *packing, const model *m, int block, int chunk);
 /* The bytes of these shards of all ranks. */
 uint64_t partial_bytes(const packing *packing, const model *m, int block, int chunk);

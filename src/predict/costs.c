@@ -98,13 +98,16 @@ static double operand_of_kind(const schedule *sched, const task *t, object_kind 
     return bytes;
 }
 
+double listed_share(const model *m, const packing *packing) { return (double)packing->rows_most / (double)m->config.vocab; }
+
 double block_finish_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block)
 {
+    const double share = chunk_has_rows(packing, chunk) ? listed_share(m, packing) : 1;
     double each = 0, all = 0;
     for (int i = 0; i < packing->chunks[chunk].pieces_n && packing->chunks[chunk].trained; i++) {
         const piece *part = chunk_piece(packing, chunk, i);
         const param *p = &m->params[part->param];
-        const double values = p->block == block ? (double)(part->own_rows * p->cols) : 0;
+        const double values = p->block == block ? share * (double)(part->own_rows * p->cols) : 0;
         each += values > 0 ? cost_at(&costs->finish, values) : 0;
         all += values;
     }
@@ -113,7 +116,9 @@ double block_finish_ns(const costs *costs, const model *m, const packing *packin
 
 double ranks_sums_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block)
 {
-    const double floats = (double)partial_floats(packing, m, block, chunk);
+    const double most = (double)partial_floats(packing, m, block, chunk);
+    const double listed = listed_share(m, packing) * (double)packing->chunks[chunk].shard_elements;
+    const double floats = chunk_has_rows(packing, chunk) ? fmin(listed, most) : most;
     const bool tied = block == 0 && chunk_has_tied_rows(packing, m, chunk);
     const double second = 2.0 / 3, additions = tied ? 2 * (packing->ranks - 1) : packing->ranks - 2;
     return packing->ranks > 1 && floats > 0 ? additions * cost_at(&costs->finish, 2 * floats) + second * cost_at(&costs->finish, floats)
@@ -216,6 +221,12 @@ static double merge_ns(const costs *costs, const schedule_input *in, const sched
     return merges ? merges * cost_at(&costs->finish, 2 * (double)elements) : 0;
 }
 
+double listed_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk)
+{
+    const double share = shape->gpu ? listed_share(m, packing) : fmin((double)(shape->batch * shape->seq_len) / (double)m->config.vocab, 1);
+    return share * (double)packing->chunks[chunk].elements * sizeof(float);
+}
+
 double untouched_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk)
 {
     const int table = m->blocks[0].param_of_role[PARAM_TOKENS];
@@ -231,6 +242,8 @@ double untouched_bytes(const model *m, const step_shape *shape, const packing *p
 /* The sums of all ranks. */
 static double scattered_bytes(const schedule_input *in, const schedule *sched, const task *t)
 {
+    if (!t->block && chunk_has_rows(in->packing, t->chunk))
+        return fmax(listed_bytes(in->model, in->shape, in->packing, t->chunk), 1);
     const double untouched = t->block ? 0 : untouched_bytes(in->model, in->shape, in->packing, t->chunk);
     return fmax(operand_of_kind(sched, t, OBJECT_PARTIAL) - untouched, 1);
 }

@@ -97,11 +97,15 @@ double costs_task_ns(const costs *costs, const schedule_input *in, const schedul
 double layer_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t, save_level level);
 /* Looking up the rows of units' tokens on the host, or reading the blocks around them from the disk. */
 double rows_look_up_ns(const costs *costs, const model *m, const step_shape *shape, int64_t units, bool from_disk);
-/* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank. */
+/* The share of the rows of a table of layers' inputs that is listed in a step: each token has another row. */
+double listed_share(const model *m, const packing *packing);
+/* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank; of listed rows those alone. */
 double block_finish_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block);
 /* With several ranks, adding their sums before: each addition moves twice the bytes of the rounding of such a sum, and the last one only
  * adds its second operand to the rounding's, two thirds of its bytes. */
 double ranks_sums_ns(const costs *costs, const model *m, const packing *packing, int chunk, int block);
+/* Several ranks: the bytes of the sums for a chunk of listed rows that are exchanged: on CPUs those of rows that tokens of a rank touch. */
+double listed_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk);
 /* Several ranks on CPUs: the embedding's sums in the chunk that are not exchanged, because they are of rows that no token touches
  * (run/touched.h). Each token touches another row, evenly spread over the table. */
 double untouched_bytes(const model *m, const step_shape *shape, const packing *packing, int chunk);

@@ -73,7 +73,7 @@ static memory_part part_of(const schedule_input *in, const buffer *b)
     switch (b->kind) {
     case OBJECT_WEIGHTS: case OBJECT_SHARD: return PART_WEIGHTS;
     case OBJECT_STATES: return in->packing->chunks[b->index].trained ? PART_OPTIMIZER : PART_WEIGHTS;
-    case OBJECT_GRADIENT: case OBJECT_ROWS_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
+    case OBJECT_GRADIENT: case OBJECT_ROWS_GRADIENT: case OBJECT_ACCUMULATOR: case OBJECT_ROWS_SUMS: return PART_GRADIENTS;
     case OBJECT_SAVED: case OBJECT_STREAM_GRADIENT: case OBJECT_STREAM: case OBJECT_CARRIED:
     case OBJECT_CARRIED_GRADIENT: return PART_ACTIVATIONS;
     default: return PART_WORKSPACE;

@@ -78,6 +78,52 @@ static bool sends_touched(const task_runner *runner, const task *t, const piece 
     return runner->touched.bits && t->kind == TASK_SCATTER && is_table(runner, piece);
 }
 
+/* ---- listed rows ---- */
+
+static bool sends_listed(const task_runner *runner, const task *t)
+{
+    return t->kind == TASK_SCATTER && !t->block && chunk_has_rows(runner->in->packing, t->chunk);
+}
+
+/* The next entries of `of` from *at on that a rank's tokens touch; all of them where whole shards are sent. n 0: there are none. */
+static row_entries next_entries(const task_runner *runner, row_entries of, int rank, int64_t *at)
+{
+    const int32_t *ids = runner->listed.of_step.ids;
+    const int64_t end = of.first + of.n;
+    const bool all = !runner->touched.bits;
+    int64_t first = *at, past;
+    while (first < end && !all && !touched_has(&runner->touched, rank, ids[first]))
+        first++;
+    for (past = first; past < end && (all || touched_has(&runner->touched, rank, ids[past])); past++) {
+    }
+    *at = past;
+    return (row_entries){first, past - first};
+}
+
+/* A rank's own sums stay where they are; those of other ranks arrive beside each other, as many rows of each. */
+static void list_rows(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
+{
+    const packing *packing = runner->in->packing;
+    const model *m = runner->in->model;
+    const row_list *list = &runner->listed.of_step;
+    const int64_t cols = m->config.layers * m->config.input_width;
+    const row_entries own = listed_rows_of_shard(list, packing, m, t->chunk, packing->rank);
+    float *sums = (float *)operand_of(runner, sched, t, OBJECT_ROWS_SUMS, -1, -1), *partial = task_partial(runner, sched, t, false, 0);
+    for (int peer = 0; peer < packing->ranks; peer++) {
+        const row_entries there = listed_rows_of_shard(list, packing, m, t->chunk, peer);
+        int64_t sent = there.first, come = own.first;
+        row_entries send, receive;
+        do {
+            send = peer == packing->rank ? (row_entries){0} : next_entries(runner, there, packing->rank, &sent);
+            receive = peer == packing->rank ? (row_entries){0} : next_entries(runner, own, peer, &come);
+            if (send.n || receive.n)
+                add_move(out, (comm_move){peer, sums + send.first * cols, (size_t)(send.n * cols) * sizeof *sums,
+                                          partial + (peer * own.n + receive.first - own.first) * cols,
+                                          (size_t)(receive.n * cols) * sizeof *sums, true, true});
+        } while (send.n || receive.n);
+    }
+}
+
 /* A rank's own sums are taken from its accumulators (tasks.c), but those of the head, whose accumulators are reused before. */
 static void list_scatter(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
 {
@@ -128,7 +174,7 @@ static void list_gather(const task_runner *runner, const schedule *sched, const 
 static int list(const task_runner *runner, const schedule *sched, const task *t, shared_task *out, pt_error *e)
 {
     out->n = 0;
-    (t->kind == TASK_GATHER ? list_gather : list_scatter)(runner, sched, t, out);
+    (t->kind == TASK_GATHER ? list_gather : sends_listed(runner, t) ? list_rows : list_scatter)(runner, sched, t, out);
     return out->failed ? pt_fail(e, PT_FAILED, "out of memory") : 0;
 }
 
@@ -154,12 +200,16 @@ int exchanges_list(task_runner *runner, const schedule *sched, pt_error *e)
 static void list_zeros(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
 {
     const packing *packing = runner->in->packing;
-    float *begin = task_partial(runner, sched, t, false, 0), *own = task_partial(runner, sched, t, false, packing->rank);
-    float *after = task_partial(runner, sched, t, false, packing->rank + 1), *end = task_partial(runner, sched, t, false, packing->ranks);
+    const model_config *config = &runner->in->model->config;
+    float *begin = task_partial(runner, sched, t, false, 0);
+    int64_t each = partial_floats(packing, runner->in->model, 0, t->chunk);
+    if (sends_listed(runner, t))
+        each = listed_rows_of_shard(&runner->listed.of_step, packing, runner->in->model, t->chunk, packing->rank).n * config->layers *
+               config->input_width;
     out->zeros[0].at = begin;
-    out->zeros[0].bytes = (size_t)(own - begin) * sizeof *own;
-    out->zeros[1].at = after;
-    out->zeros[1].bytes = (size_t)(end - after) * sizeof *own;
+    out->zeros[0].bytes = (size_t)(packing->rank * each) * sizeof *begin;
+    out->zeros[1].at = begin + (packing->rank + 1) * each;
+    out->zeros[1].bytes = (size_t)((packing->ranks - packing->rank - 1) * each) * sizeof *begin;
 }
 
 static bool has_table(const task_runner *runner, int chunk)
@@ -172,14 +222,16 @@ static bool has_table(const task_runner *runner, int chunk)
 
 int exchanges_of_step(task_runner *runner, const schedule *sched, comm *c, const int32_t *ids, int64_t n, pt_error *e)
 {
-    if (!runner->touched.bits || (sched->kind != SCHEDULE_STEP && sched->kind != SCHEDULE_STEP_UPDATE))
+    const bool touches = runner->touched.bits, listed = inputs_are_trained(runner->in->model) && runner->in->packing->ranks > 1;
+    if (!(touches || listed) || (sched->kind != SCHEDULE_STEP && sched->kind != SCHEDULE_STEP_UPDATE))
         return 0;
-    int failed = touched_share(&runner->touched, c, ids, n, e);
+    int failed = touches ? touched_share(&runner->touched, c, ids, n, e) : 0;
     for (int i = 0; i < sched->tasks_n && !failed; i++) {
         const task *t = &sched->tasks[i];
-        if (t->kind != TASK_SCATTER || t->block || !has_table(runner, t->chunk))
+        if (t->kind != TASK_SCATTER || t->block || !(sends_listed(runner, t) || (touches && has_table(runner, t->chunk))))
             continue;
-        list_zeros(runner, sched, t, &runner->shared[sched->kind][i]);
+        if (touches)
+            list_zeros(runner, sched, t, &runner->shared[sched->kind][i]);
         failed = list(runner, sched, t, &runner->shared[sched->kind][i], e);
     }
     return failed;

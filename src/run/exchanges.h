@@ -1,7 +1,7 @@
 /* exchanges.h - what the tasks of a schedule send to other ranks and receive from them.
  *
  * The addresses of a schedule do not change, so most exchanges are listed once, when the executor is opened. Those of the embedding's sums
- * depend on the tokens of a step (touched.h), and are listed before each step.
+ * depend on the tokens of a step (touched.h, listed_rows.h), and are listed before each step.
  */
 #ifndef PT_EXCHANGES_H
 #define PT_EXCHANGES_H

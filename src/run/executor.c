@@ -322,10 +322,12 @@ int executor_run(executor *exec, schedule_kind kind, float loss_scale, const upd
     if (u)
         exec->runner.update = *u;
     const executor_batch b = executor_input(exec);
+    int failed = 0;
     if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
-        listed_rows_begin(&exec->runner.listed, b.ids, tokens_of(exec), (int32_t *)b.weights + tokens_of(exec),
-                            (int32_t *)b.weights + 2 * tokens_of(exec));
-    int failed = exchanges_of_step(&exec->runner, sched, exec->o.comm, b.ids, tokens_of(exec), e);
+        failed = listed_rows_begin(&exec->runner.listed, exec->o.comm, b.ids, tokens_of(exec), (int32_t *)b.weights + tokens_of(exec),
+                                   (int32_t *)b.weights + 2 * tokens_of(exec), e);
+    if (!failed)
+        failed = exchanges_of_step(&exec->runner, sched, exec->o.comm, b.ids, tokens_of(exec), e);
     if (failed)
         return share_outcome(exec, kind, failed, e);
     walker_submit(

@@ -401,7 +401,8 @@ static void run_embed_finish(task_runner *runner, const schedule *sched, const t
     }
 }
 
-/* The gradients of the rows of the table that is looked up: of a slice of the list at a time, summed over each lane's tokens in order. */
+/* The gradients of the rows of the table that is looked up, or with several ranks this rank's sums for them: of a slice of the list at a
+ * time, summed over each lane's tokens in order. */
 static void run_rows_finish(task_runner *runner, const schedule *sched, const task *t, queue *q)
 {
     const step_shape *h = runner->in->shape;
@@ -412,7 +413,7 @@ static void run_rows_finish(task_runner *runner, const schedule *sched, const ta
     const int32_t *numbers = places + h->batch * h->seq_len;
     const row_list *list = &runner->listed.of_step;
     double *sums = (double *)operand_of(runner, sched, t, OBJECT_SUMSQ, -1, -1) + sumsq_index(runner->in->model, table);
-    char *out = operand_of(runner, sched, t, OBJECT_ROWS_GRADIENT, -1, -1);
+    char *out = operand_of(runner, sched, t, OBJECT_ROWS_GRADIENT, -1, -1), *own = operand_of(runner, sched, t, OBJECT_ROWS_SUMS, -1, -1);
     float *acc = (float *)workspace_of(runner, sched, t);
     const int64_t padding = config->padding >= 0 ? listed_rows_from(list, config->padding) : -1;
     const bool pads = padding >= 0 && padding < list->n && list->ids[padding] == config->padding;
@@ -421,9 +422,13 @@ static void run_rows_finish(task_runner *runner, const schedule *sched, const ta
         end = listed_rows_slice(list, first, h->slice_rows);
         embedding_rows(runner, sched, t, q, a, &(summed_rows){places, first, end - first, pads ? padding : -1}, acc,
                        h->slice_rows * a->cols);
-        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-            .type = h->type, .rows = end - first, .cols = a->cols, .acc = acc, .ids = numbers + first, .sumsq = sums,
-            .g = out + (uint64_t)(first * a->cols) * dtype_bytes(h->type)}});
+        if (own)
+            queue_submit(q, &(op){OP_COPY, .copy = {own + (uint64_t)(first * a->cols) * sizeof *acc, acc,
+                                                    (uint64_t)((end - first) * a->cols) * sizeof *acc}});
+        else
+            queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+                .type = h->type, .rows = end - first, .cols = a->cols, .acc = acc, .ids = numbers + first, .sumsq = sums,
+                .g = out + (uint64_t)(first * a->cols) * dtype_bytes(h->type)}});
     }
 }
 
@@ -436,7 +441,7 @@ static void run_embed_backward(task_runner *runner, const schedule *sched, const
     float *acc = (float *)operand_of(runner, sched, t, OBJECT_ACCUMULATOR, 0, -1);
     for (int i = 0; i < m->params_n; i++) {
         const param *a = &m->params[i];
-        if (a->block != 0 || !a->trainable)
+        if (a->block != 0 || !a->trainable || a->role == PARAM_LAYER_TOKENS)
             continue;
         for (int64_t row0 = 0; row0 < a->rows; row0 += step) {
             const summed_rows of = rows_of_table(runner, a, row0, a->rows - row0 < step ? a->rows - row0 : step);
@@ -517,6 +522,41 @@ static void run_finish_shared(task_runner *runner, const schedule *sched, const 
     }
 }
 
+/* The same of the rows of a chunk that are listed. All ranks' sums are added before the rounding. */
+static void run_finish_listed(task_runner *runner, const schedule *sched, const task *t, queue *q)
+{
+    const packing *packing = runner->in->packing;
+    const model *m = runner->in->model;
+    const step_shape *h = runner->in->shape;
+    const int table = m->blocks[0].param_of_role[PARAM_LAYER_TOKENS];
+    const int64_t cols = m->params[table].cols;
+    const row_entries own = listed_rows_of_shard(&runner->listed.of_step, packing, m, t->chunk, packing->rank);
+    const int32_t *batch = (const int32_t *)operand_of(runner, sched, t, OBJECT_BATCH, -1, -1);
+    const int32_t *numbers = batch + (BATCH_PLANES + 1) * h->batch * h->seq_len;
+    const float *sums = (const float *)operand_of(runner, sched, t, OBJECT_ROWS_SUMS, -1, -1) + own.first * cols, *at[32];
+    float *partial = task_partial(runner, sched, t, false, 0), *place[32];
+    for (int i = 0; i < packing->ranks && own.n; i++) {
+        const lane_place p = lane_place_of(packing->ranks, i);
+        place[p.plane] = partial + i * own.n * cols;
+        at[p.plane] = i == packing->rank ? sums : place[p.plane];
+        for (int n = p.plane; n > p.plane - p.merges; n--) {
+            add_accumulators(q, place[n - 1], at[n - 1], at[n], own.n * cols);
+            at[n - 1] = place[n - 1];
+        }
+    }
+    if (own.n)
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+            .type = h->type, .rows = own.n, .cols = cols, .acc = at[0], .ids = numbers + own.first,
+            .g = operand_of(runner, sched, t, OBJECT_ROWS_GRADIENT, -1, -1) + (uint64_t)(own.first * cols) * dtype_bytes(h->type),
+            .sumsq = (double *)operand_of(runner, sched, t, OBJECT_SUMSQ, -1, -1) + sumsq_index(m, table)}});
+}
+
+static void run_finish_of_ranks(task_runner *runner, const schedule *sched, const task *t, queue *q)
+{
+    const bool listed = !t->block && chunk_has_rows(runner->in->packing, t->chunk);
+    (listed ? run_finish_listed : run_finish_shared)(runner, sched, t, q);
+}
+
 static void run_exchange(task_runner *runner, const schedule *sched, const task *t, queue *q)
 {
     const shared_task *x = &runner->shared[sched->kind][t - sched->tasks];
@@ -526,23 +566,25 @@ static void run_exchange(task_runner *runner, const schedule *sched, const task 
     queue_submit(q, &(op){OP_EXCHANGE, .exchange = {runner->comm, x->moves, x->n}});
 }
 
-/* Writes out the gradient of a chunk whose rows are listed: those rows, and 0 elsewhere. */
+/* Writes out the gradient of this rank's shard of a chunk whose rows are listed: those rows, and 0 elsewhere. */
 static void write_rows(const task_runner *runner, const schedule *sched, const task *t, queue *q, char *out)
 {
     const packing *packing = runner->in->packing;
     const row_list *list = listed_rows_of(&runner->listed, sched->kind);
     const char *rows = operand_of(runner, sched, t, OBJECT_ROWS_GRADIENT, -1, -1);
+    const int64_t start = shard_start(packing, t->chunk, packing->rank);
     queue_submit(q, &(op){OP_ZERO, .copy = {.dst = out, .bytes = update_gradient_bytes(packing, t->chunk)}});
     for (int i = 0; i < packing->chunks[t->chunk].pieces_n; i++) {
         const piece *piece = chunk_piece(packing, t->chunk, i);
         const size_t row = (size_t)runner->in->model->params[piece->param].cols * dtype_bytes(packing->type);
-        const int64_t end = listed_rows_from(list, piece->row0 + piece->rows);
-        for (int64_t at = listed_rows_from(list, piece->row0), n; at < end; at += n) {
+        const int64_t first = (piece->offset - start) * (int64_t)dtype_bytes(packing->type); /* < 0: before the shard */
+        const int64_t end = listed_rows_from(list, piece->own_row0 + piece->own_rows);
+        for (int64_t at = listed_rows_from(list, piece->own_row0), n; at < end; at += n) {
             n = 1;
             while (at + n < end && list->ids[at + n] == list->ids[at] + n)
                 n++;
             queue_submit(q, &(op){OP_COPY, .copy = {
-                .dst = out + (size_t)piece->offset * dtype_bytes(packing->type) + (size_t)(list->ids[at] - piece->row0) * row,
+                .dst = out + (first + (list->ids[at] - piece->row0) * (int64_t)row),
                 .src = rows + (size_t)at * row, .bytes = (size_t)n * row}});
         }
     }
@@ -609,7 +651,7 @@ void task_run(task_runner *runner, const schedule *sched, const task *t, queue *
     case TASK_LAYER: run_forward(runner, sched, t, &ctx); break;
     case TASK_HEAD: case TASK_HEAD_EVAL: run_head(runner, sched, t, &ctx); break;
     case TASK_LAYER_BACKWARD: run_backward(runner, sched, t, &ctx); break;
-    case TASK_FINISH: (runner->in->packing->ranks > 1 ? run_finish_shared : run_finish)(runner, sched, t, q); break;
+    case TASK_FINISH: (runner->in->packing->ranks > 1 ? run_finish_of_ranks : run_finish)(runner, sched, t, q); break;
     case TASK_EMBED_FINISH: run_embed_finish(runner, sched, t, q); break;
     case TASK_ROWS_FINISH: run_rows_finish(runner, sched, t, q); break;
     case TASK_EMBED_BACKWARD: run_embed_backward(runner, sched, t, q); break;

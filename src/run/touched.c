@@ -10,7 +10,8 @@ enum { WORD = 64 };
 int touched_open(touched_rows *t, const model *m, const step_shape *shape, pt_error *e)
 {
     *t = (touched_rows){.vocab = m->config.vocab, .words = (m->config.vocab + WORD - 1) / WORD};
-    if (shape_ranks(shape) < 2 || shape->gpu || !m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable)
+    const bool trained = m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable || inputs_are_trained(m);
+    if (shape_ranks(shape) < 2 || shape->gpu || !trained)
         return 0;
     t->bits = calloc((size_t)shape_ranks(shape) * (size_t)t->words, sizeof *t->bits);
     return t->bits ? 0 : pt_fail(e, PT_FAILED, "out of memory");
@@ -32,6 +33,8 @@ int touched_share(touched_rows *t, comm *c, const int32_t *ids, int64_t n, pt_er
 }
 
 static bool is_touched(const uint64_t *bits, int64_t row) { return bits[row / WORD] >> row % WORD & 1; }
+
+bool touched_has(const touched_rows *t, int rank, int64_t row) { return is_touched(t->bits + rank * t->words, row); }
 
 bool touched_next(const touched_rows *t, int rank, int64_t row, int64_t end, int64_t *first, int64_t *rows)
 {

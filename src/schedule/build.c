@@ -361,15 +361,12 @@ static void backward(program *p, int block, int first, int end)
 
 /* ---- gradients ---- */
 
-/* Of all micro-batches, what the gradients of the embedding's tables are summed from. With one rank, those of layers' inputs have a task
- * of their own (finish_rows). */
+/* Of all micro-batches, what the gradients of the embedding's tables are summed from. Those of layers' inputs have a task of their own
+ * (sum_rows). */
 static void item_gradients(program *p)
 {
-    for (int m = 0; m < p->micro_n; m++) {
+    for (int m = 0; m < p->micro_n; m++)
         item_operand(&p->b, p->stream[m], USE_READ);
-        if (inputs_are_trained(p->model) && is_shared(p))
-            item_operand(&p->b, p->carried_gradient[m], USE_READ);
-    }
 }
 
 /* partial -1: there is one rank. With several, the accumulator is held until then, so that what is computed while it is sent lies
@@ -421,18 +418,65 @@ static int rows_gradient_buffer(program *p, tier t)
     return p->rows_gradient[t];
 }
 
-/* The gradients of the rows of the table that is looked up, to each tier whose updates read them. */
-static void finish_rows(program *p)
+/* The gradients of the rows of the table that is looked up; with several ranks, this rank's sums for them. */
+static void sum_rows(program *p, int to)
 {
-    const int on_device = rows_gradient_buffer(p, TIER_DEVICE);
     item_begin(&p->b, p->b.now);
-    item_operand(&p->b, on_device, USE_WRITE);
+    item_operand(&p->b, to, USE_WRITE);
     item_operand(&p->b, p->sumsq, USE_WRITE);
     item_workspace(&p->b, embedding_sums_bytes(p->model, p->shape));
     item_operand(&p->b, p->batch, USE_READ);
     for (int m = 0; m < p->micro_n; m++)
         item_operand(&p->b, p->carried_gradient[m], USE_READ);
     item_end(&p->b, TASK_ROWS_FINISH, QUEUE_COMPUTE, 0, -1, -1, false);
+}
+
+static int send_rows(program *p, int sums, int chunk)
+{
+    const int partial = p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_PARTIAL, chunk, 0, TIER_DEVICE,
+                                                             partial_bytes(p->packing, p->model, 0, chunk));
+    item_begin(&p->b, p->b.now);
+    item_operand(&p->b, sums, USE_READ);
+    item_operand(&p->b, partial, USE_WRITE);
+    item_end(&p->b, TASK_SCATTER, QUEUE_RANKS, 0, -1, chunk, false);
+    return partial;
+}
+
+static void finish_sent_rows(program *p, int sums, int chunk, int partial, int to, bool first)
+{
+    item_begin(&p->b, p->b.now);
+    item_operand(&p->b, to, first ? USE_WRITE : USE_READ | USE_WRITE);
+    item_operand(&p->b, p->sumsq, USE_WRITE);
+    item_operand(&p->b, sums, USE_READ);
+    item_operand(&p->b, partial, USE_READ | USE_WRITE);
+    item_operand(&p->b, p->batch, USE_READ);
+    item_end(&p->b, TASK_FINISH, QUEUE_COMPUTE, 0, -1, chunk, false);
+}
+
+/* Each chunk's rows are sent while those of the chunk before are finished. */
+static void share_rows(program *p, int to)
+{
+    const int sums = p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_ROWS_SUMS, -1, -1, TIER_DEVICE,
+                                                          schedule_rows_sums_bytes(p->model, p->shape));
+    int before = -1, partial_before = -1, finished = 0;
+    sum_rows(p, sums);
+    for (int c = 0; c < p->packing->chunks_n; c++) {
+        if (!chunk_has_rows(p->packing, c))
+            continue;
+        const int partial = send_rows(p, sums, c);
+        if (before >= 0)
+            finish_sent_rows(p, sums, before, partial_before, to, !finished++);
+        before = c;
+        partial_before = partial;
+    }
+    finish_sent_rows(p, sums, before, partial_before, to, !finished);
+}
+
+/* The gradients of the rows of the table that is looked up, to each tier whose updates read them. */
+static void finish_rows(program *p)
+{
+    const int on_device = rows_gradient_buffer(p, TIER_DEVICE);
+    (is_shared(p) ? share_rows : sum_rows)(p, on_device);
     if (schedule_updates_rows(p->b.in, TIER_HOST)) {
         const int on_host = rows_gradient_buffer(p, TIER_HOST);
         item_begin(&p->b, p->b.now);
@@ -510,7 +554,7 @@ static void finish_block(program *p, int block)
 {
     if (is_shared(p))
         share_block(p, block);
-    if (block == 0 && gradient_has_rows(p->model, p->shape))
+    if (block == 0 && inputs_are_trained(p->model))
         finish_rows(p);
     for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block] && !is_shared(p); i--)
         finish_and_count(p, block, p->piece_chunk[i], -1);

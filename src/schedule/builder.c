@@ -7,7 +7,7 @@ const char *const queue_names[QUEUES] = {"compute", "to_device", "from_device", 
 const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient", "shard", "saved", "accumulator",
                                                 "stream gradient", "stream", "carried", "carried gradient", "rows", "open layer",
                                                 "workspace", "batch", "loss", "sumsq", "routing", "rope", "rows' gradients",
-                                                "partial sums", "partial sums of a tied table"};
+                                                "partial sums", "partial sums of a tied table", "sums of rows"};
 const char *const task_names[TASK_KINDS] = {"input", "output", "copy", "read", "write", "look_up", "embed", "layer", "head",
                                             "head_eval", "layer_backward", "finish", "embed_finish", "rows_finish", "update",
                                             "embed_backward", "scatter", "scatter_tied", "gather"};

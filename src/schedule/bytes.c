@@ -53,6 +53,11 @@ uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *shape)
     return (uint64_t)(listed_rows_most(m, shape) * m->config.layers * m->config.input_width) * dtype_bytes(shape->type);
 }
 
+uint64_t schedule_rows_sums_bytes(const model *m, const step_shape *shape)
+{
+    return (uint64_t)(listed_rows_most(m, shape) * m->config.layers * m->config.input_width) * sizeof(float);
+}
+
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)
 {
     memset(bytes, 0, TIERS * sizeof *bytes);

@@ -115,6 +115,7 @@ uint64_t check_object_bytes(const checker *checker, object_kind kind, int index,
     case OBJECT_LOSS: return loss_bytes(shape);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(checker->in->model) * sizeof(double);
     case OBJECT_ROUTING: return routing_bytes(checker->in->model, shape);
+    case OBJECT_ROWS_SUMS: return schedule_rows_sums_bytes(checker->in->model, shape);
     case OBJECT_PARTIAL: return partial_bytes(checker->in->packing, checker->in->model, micro, index);
     case OBJECT_PARTIAL_TIED: return partial_bytes(checker->in->packing, checker->in->model, 0, index);
     case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
@@ -137,7 +138,8 @@ static bool identity_exists(const checker *checker, const buffer *b)
     case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(checker, b->kind, -1, b->micro);
     case OBJECT_ROWS:
         return b->index == -1 && micro && (schedule_looks_up(checker->in, TIER_HOST) || schedule_looks_up(checker->in, TIER_DISK));
-    case OBJECT_ROWS_GRADIENT: return b->index == -1 && b->micro == -1 && gradient_has_rows(checker->in->model, checker->in->shape);
+    case OBJECT_ROWS_GRADIENT: return b->index == -1 && b->micro == -1 && inputs_are_trained(checker->in->model);
+    case OBJECT_ROWS_SUMS: return b->index == -1 && b->micro == -1 && inputs_are_trained(checker->in->model) && is_shared(checker);
     case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= checker->layers + 1 && is_shared(checker) &&
         check_object_bytes(checker, b->kind, b->index, b->micro);
     case OBJECT_PARTIAL_TIED:
@@ -313,6 +315,7 @@ static void facts(checker *checker)
         if (!checker->in->model->params[packing->pieces[i].param].trainable)
             continue;
         if (packing->chunks[chunk].looked_up) { /* it is updated, but has no gradient of its own */
+            checker->rows_chunks += !checker->chunk_blocks[chunk];
             checker->chunk_blocks[chunk] = 1;
             continue;
         }
@@ -320,7 +323,7 @@ static void facts(checker *checker)
             checker->chunk_blocks[chunk]++, checker->sums_needed++;
         checker->pieces_of[piece_at(checker, block, chunk)] = 1;
     }
-    checker->sums_needed += gradient_has_rows(checker->in->model, checker->in->shape);
+    checker->sums_needed += inputs_are_trained(checker->in->model) + (is_shared(checker) ? checker->rows_chunks : 0);
     for (int m = 0; m < checker->micro_n; m++)
         checker->stream[m] = checker->layers + 2;
     for (int block = 1; block <= checker->layers; block++)

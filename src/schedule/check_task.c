@@ -235,21 +235,26 @@ static bool has_tied_rows(const checker *checker, int chunk)
 /* What the gradients of the embedding's tables are summed from. */
 static void gradients(checker *checker)
 {
-    for (int m = 0; m < checker->micro_n; m++) {
+    for (int m = 0; m < checker->micro_n; m++)
         reads(checker, OBJECT_STREAM_GRADIENT, -1, m, 1);
-        if (inputs_are_trained(checker->in->model) && is_shared(checker))
-            reads(checker, OBJECT_CARRIED_GRADIENT, -1, m, checker->layers);
-    }
+}
+
+/* Rows' gradients are written when no update waits for those before. */
+static int rows_are_free(checker *checker, int i)
+{
+    for (int k = 0; k < checker->chunks_n && checker->s->kind == SCHEDULE_STEP_UPDATE; k++)
+        if (chunk_has_rows(checker->in->packing, k) && !checker->weights[k])
+            return check_fail(checker, i, -1, "overwrites the gradients that wait for the update of chunk %d", k);
+    return 0;
 }
 
 static int rows_finish_wants(checker *checker, int i)
 {
-    if (checker->rows_gradient)
+    if (checker->rows_gradient || checker->rows_sums)
         return check_fail(checker, i, -1, "the gradients of rows are finished already");
-    for (int k = 0; k < checker->chunks_n && checker->s->kind == SCHEDULE_STEP_UPDATE; k++)
-        if (chunk_has_rows(checker->in->packing, k) && !checker->weights[k])
-            return check_fail(checker, i, -1, "overwrites the gradients that wait for the update of chunk %d", k);
-    writes(checker, OBJECT_ROWS_GRADIENT, -1, -1, 1);
+    if (rows_are_free(checker, i))
+        return PT_FAILED;
+    writes(checker, is_shared(checker) ? OBJECT_ROWS_SUMS : OBJECT_ROWS_GRADIENT, -1, -1, 1);
     writes(checker, OBJECT_SUMSQ, -1, -1, checker->sums + 1);
     workspace(checker, embedding_sums_bytes(checker->in->model, checker->in->shape));
     reads(checker, OBJECT_BATCH, -1, -1, 1);
@@ -258,9 +263,33 @@ static int rows_finish_wants(checker *checker, int i)
     return 0;
 }
 
+static bool has_listed_rows(const checker *checker, int block, int chunk)
+{
+    return block == 0 && chunk >= 0 && is_shared(checker) && chunk_has_rows(checker->in->packing, chunk);
+}
+
+/* Of a chunk's rows that all ranks have sent. */
+static int finish_listed_wants(checker *checker, int i, int chunk)
+{
+    if (checker->finished[piece_at(checker, 0, chunk)])
+        return check_fail(checker, i, -1, "the gradient is finished already");
+    if (!checker->scattered[piece_at(checker, 0, chunk)])
+        return check_fail(checker, i, -1, "the sums of other ranks have not come");
+    if (rows_are_free(checker, i))
+        return PT_FAILED;
+    changes(checker, OBJECT_ROWS_GRADIENT, -1, -1, checker->rows_gradient, checker->rows_gradient + 1);
+    writes(checker, OBJECT_SUMSQ, -1, -1, checker->sums + 1);
+    reads(checker, OBJECT_ROWS_SUMS, -1, -1, 1);
+    changes(checker, OBJECT_PARTIAL, chunk, 0, 1, 2);
+    reads(checker, OBJECT_BATCH, -1, -1, 1);
+    return 0;
+}
+
 static int finish_wants(checker *checker, int i, int block, int chunk)
 {
     const schedule_input *in = checker->in;
+    if (has_listed_rows(checker, block, chunk))
+        return finish_listed_wants(checker, i, chunk);
     if (!checker->pieces_of[piece_at(checker, block, chunk)])
         return check_fail(checker, i, -1, "the chunk has nothing of the block that is trained");
     if (checker->finished[piece_at(checker, block, chunk)])
@@ -306,11 +335,17 @@ static int embed_backward_wants(checker *checker, int i)
 
 static int scatter_wants(checker *checker, int i, int block, int chunk)
 {
-    if (!checker->pieces_of[piece_at(checker, block, chunk)])
+    const bool rows = has_listed_rows(checker, block, chunk);
+    if (rows && !checker->rows_sums)
+        return check_fail(checker, i, -1, "the sums of rows are not there yet");
+    if (!rows && !checker->pieces_of[piece_at(checker, block, chunk)])
         return check_fail(checker, i, -1, "the chunk has nothing of the block that is trained");
     if (checker->scattered[piece_at(checker, block, chunk)])
         return check_fail(checker, i, -1, "the sums were sent already");
-    reads(checker, OBJECT_ACCUMULATOR, block, -1, all_sums(checker, block));
+    if (rows)
+        reads(checker, OBJECT_ROWS_SUMS, -1, -1, 1);
+    else
+        reads(checker, OBJECT_ACCUMULATOR, block, -1, all_sums(checker, block));
     writes(checker, OBJECT_PARTIAL, chunk, block, 1);
     return 0;
 }
@@ -353,11 +388,11 @@ static int update_wants(checker *checker, int i, int chunk)
     if (checker->s->tasks[i].queue != (t == TIER_HOST ? QUEUE_HOST : QUEUE_COMPUTE))
         return check_fail(checker, i, -1, "stands in queue %s, and the plan updates the chunk on the %s",
                           queue_names[checker->s->tasks[i].queue], tier_names[t]);
-    if (backward &&
-        (chunk_has_rows(checker->in->packing, chunk) ? checker->rows_gradient : checker->gradient[chunk]) != checker->chunk_blocks[chunk])
-        return check_fail(checker, i, -1, "the gradient has the pieces of %d blocks of %d", checker->gradient[chunk],
-                          checker->chunk_blocks[chunk]);
     const bool rows = chunk_has_rows(checker->in->packing, chunk);
+    const int has = rows ? checker->rows_gradient : checker->gradient[chunk],
+              needs = rows && is_shared(checker) ? checker->rows_chunks : checker->chunk_blocks[chunk];
+    if (backward && has != needs)
+        return check_fail(checker, i, -1, "the gradient has the pieces of %d %s of %d", has, rows ? "chunks" : "blocks", needs);
     want *w[3] = {add(checker, kept_weights(checker->in, chunk), chunk, -1), add(checker, OBJECT_STATES, chunk, -1),
                   rows ? add(checker, OBJECT_ROWS_GRADIENT, -1, -1) : add(checker, OBJECT_GRADIENT, chunk, -1)};
     for (int k = 0; k < 3; k++) {
@@ -455,12 +490,15 @@ static bool has_place(const checker *checker, const task *t)
     case TASK_EMBED: case TASK_LOOK_UP: block = t->block == 0; micro = true; chunk = false; break;
     case TASK_LAYER: case TASK_LAYER_BACKWARD: block = t->block >= 1 && t->block <= checker->layers; micro = true; chunk = false; break;
     case TASK_HEAD: case TASK_HEAD_EVAL: block = t->block == checker->layers + 1; micro = true; chunk = false; break;
-    case TASK_FINISH: block = has_accumulator(checker, t->block); micro = false; chunk = true; break;
+    case TASK_FINISH: case TASK_SCATTER:
+        block = has_accumulator(checker, t->block) || has_listed_rows(checker, t->block, t->chunk);
+        micro = false;
+        chunk = true;
+        break;
     case TASK_EMBED_FINISH: block = t->block == 0 && !is_shared(checker); micro = false; chunk = true; break;
-    case TASK_ROWS_FINISH: block = t->block == 0 && gradient_has_rows(checker->in->model, checker->in->shape); micro = chunk = false; break;
+    case TASK_ROWS_FINISH: block = t->block == 0 && inputs_are_trained(checker->in->model); micro = chunk = false; break;
     case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_EMBED_BACKWARD: block = t->block == 0 && has_accumulator(checker, 0); micro = chunk = false; break;
-    case TASK_SCATTER: block = has_accumulator(checker, t->block); micro = false; chunk = true; break;
     case TASK_SCATTER_TIED: block = t->block == checker->layers + 1; micro = false; chunk = true; break;
     case TASK_GATHER: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
@@ -539,11 +577,11 @@ void check_task_done(checker *checker, int i)
         break;
     case TASK_FINISH: case TASK_EMBED_FINISH:
         checker->finished[piece_at(checker, t->block, t->chunk)] = 1;
-        checker->gradient[t->chunk]++;
+        ++*(has_listed_rows(checker, t->block, t->chunk) ? &checker->rows_gradient : &checker->gradient[t->chunk]);
         checker->sums++;
         break;
     case TASK_ROWS_FINISH:
-        checker->rows_gradient = 1;
+        *(is_shared(checker) ? &checker->rows_sums : &checker->rows_gradient) = 1;
         checker->sums++;
         break;
     case TASK_UPDATE:

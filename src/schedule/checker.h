@@ -23,7 +23,8 @@
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   carried           number of blocks that have written it; its gradient: number of blocks of backward that have used it
  *   rows              number of tiers from which they were looked up
- *   rows' gradients   0: the previous step's, which wait for their updates; 1: written
+ *   rows' gradients   0: the previous step's, which wait for their updates; 1: written; with several ranks: number of chunks written
+ *   sums of rows      1: written
  *   partial, tied     1: the sums of all ranks have arrived; 2: they are added up
  *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written
  *   routing           number of layers written, those of all micro-batches */
@@ -84,7 +85,7 @@ typedef struct checker {
     unsigned char *finished;           /* [block][chunk] */
     unsigned char *scattered;          /* [block][chunk], with several ranks */
     unsigned char *tied_scattered;     /* [chunk] */
-    int losses, sums, sums_needed, rows_gradient, routed, routed_needed, inputs, outputs;
+    int losses, sums, sums_needed, rows_gradient, rows_sums, rows_chunks, routed, routed_needed, inputs, outputs;
 
     want *wants;
     int wants_n;

@@ -48,29 +48,25 @@ typedef enum object_kind {
     OBJECT_OPEN,         /* workspace of layer `index`, micro-batch `micro`, from the first part of its task to the last */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len); where gradients are lists of
-                         * rows, the place of each token's row in the list, and the rows' numbers: int32 (2, batch, seq_len) */
+                         * rows, the place of each token's row in the list, and the rows' numbers: int32 (1 + ranks, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len); shape.scores of each row */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROUTING,     /* models with experts, in a step: where each expert's rows end, for each unit and layer (model/shape.h) */
     OBJECT_ROPE,        /* cos and sin table, constant */
     OBJECT_ROWS_GRADIENT, /* of a trained table that is looked up: the rounded gradients of the rows of the step's tokens, by ascending
-                           * numbers, waiting for the updates of its chunks on this tier */
+                           * numbers, waiting for the updates of its chunks on this tier; with several ranks those of this rank's shards
+                           * alone are there, in the places that they have in the list of all */
     OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each rank for this rank's shard of chunk `index`, block `micro` */
     OBJECT_PARTIAL_TIED, /* the same for the head's sums of a tied table, of which chunk `index` has rows */
+    OBJECT_ROWS_SUMS,   /* several ranks: the fp32 sums over this rank's tokens, for the same rows as OBJECT_ROWS_GRADIENT */
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
-/* Is the gradient of the table of layers' inputs a list of rows? Of so many at most. */
-static inline bool gradient_has_rows(const model *m, const step_shape *shape) { return inputs_are_trained(m) && shape_ranks(shape) == 1; }
-static inline int64_t listed_rows_most(const model *m, const step_shape *shape)
-{
-    return shape->batch * shape->seq_len < m->config.vocab ? shape->batch * shape->seq_len : m->config.vocab;
-}
 /* bytes per token of OBJECT_BATCH and, without scores, of OBJECT_LOSS */
-enum { BATCH_PLANES = 5, BATCH_ROWS_PLANES = 2, LOSS_TOKEN_BYTES = 2 * sizeof(float) };
+enum { BATCH_PLANES = 5, LOSS_TOKEN_BYTES = 2 * sizeof(float) };
 static inline uint64_t batch_token_bytes(const model *m, const step_shape *shape)
 {
-    return (uint64_t)(BATCH_PLANES + (gradient_has_rows(m, shape) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
+    return (uint64_t)(BATCH_PLANES + (inputs_are_trained(m) ? 1 + shape_ranks(shape) : 0)) * sizeof(int32_t);
 }
 static inline uint64_t loss_bytes(const step_shape *shape)
 {
@@ -107,7 +103,8 @@ typedef enum task_kind {
     TASK_LAYER_BACKWARD,
     TASK_FINISH,         /* accumulators of `block`, or ranks' partial sums -> gradient of `chunk`, sums of squares */
     TASK_EMBED_FINISH,   /* the same for the embedding's tables, from the streams' gradients */
-    TASK_ROWS_FINISH,    /* gradients of layers' inputs -> OBJECT_ROWS_GRADIENT, sums of squares */
+    TASK_ROWS_FINISH,    /* gradients of layers' inputs -> OBJECT_ROWS_GRADIENT, sums of squares; with several ranks OBJECT_ROWS_SUMS, and
+                          * then for each chunk of the table TASK_SCATTER and TASK_FINISH */
     TASK_UPDATE,         /* AdamW of `chunk` */
     /* several ranks: */
     TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
@@ -181,9 +178,10 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 /* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
 bool schedule_looks_up(const schedule_input *in, tier t);
 uint64_t schedule_rows_bytes(const model *m, const step_shape *shape);
-/* Do updates on this tier read OBJECT_ROWS_GRADIENT? Its bytes. */
+/* Do updates on this tier read OBJECT_ROWS_GRADIENT? Its bytes, and those of OBJECT_ROWS_SUMS. */
 bool schedule_updates_rows(const schedule_input *in, tier t);
 uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *shape);
+uint64_t schedule_rows_sums_bytes(const model *m, const step_shape *shape);
 /* The parts in which a layer is computed; of one visit, each part for all micro-batches before the next. One: the layer as a whole. */
 void schedule_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, layer_parts *out);
 /* The same, which most layers of a kind share: found again only for others than the last. *k begins as zeros, one for each direction. */

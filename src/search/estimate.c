@@ -144,7 +144,7 @@ static void chunk_loads(const space *space, const candidate *cand, load *forward
     if (space->in->training) {
         load *u = cand->update == UPDATE_BACKWARD ? backward : forward;
         u->ns[QUEUE_COMPUTE] += resident_updates(cand, g);
-        u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole);
+        u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole) + between(g, SUM_GATHER_ROWS, 0, chunks);
         backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks) + space->rows_finish_ns;
         if (updates_rows_on_host(space, cand))
             backward->ns[QUEUE_FROM_DEVICE] +=
@@ -295,7 +295,7 @@ static void estimate_time(const space *space, const candidate *cand, const block
         int chunks = g->packing.chunks_n, host_end = cand->persist + cand->on_host;
         load work = {0}, unused = {0};
         work.ns[QUEUE_COMPUTE] += resident_updates(cand, g);
-        work.ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole);
+        work.ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, cand->whole) + between(g, SUM_GATHER_ROWS, 0, chunks);
         updates(space, cand, g, TIER_HOST, cand->persist, host_end, &work, &unused);
         updates(space, cand, g, TIER_DISK, host_end, chunks, &work, &unused);
         for (int q = 0; q < QUEUES; q++)
@@ -326,6 +326,14 @@ static uint64_t workspace_of(const space *space, const candidate *cand, int laye
     const uint64_t bytes = backward ? layout->backward_workspace : layout->forward_workspace;
     return space->chunkings[cand->chunking].ranges && layer_parts_are_possible(space->in->model, layer, space->in->shape) ? bytes * group
                                                                                                                           : bytes;
+}
+
+/* What finishing the gradients of listed rows takes; of several ranks, two chunks' sums are on their way. */
+static uint64_t rows_memory(const space *space, const candidate *cand)
+{
+    const uint64_t work = embedding_sums_bytes(space->in->model, space->in->shape);
+    const uint64_t sent = 2 * space->chunkings[cand->chunking].listed_bytes;
+    return space->rows_gradient_bytes + space->rows_sums_bytes + max_u64(work, sent);
 }
 
 static void block_memory(const space *space, const candidate *cand, block_part *b)
@@ -373,7 +381,7 @@ static void block_memory(const space *space, const candidate *cand, block_part *
                        space->carries.gradient_bytes * (inputs_are_trained(space->in->model) ? back : group) +
                        (grouped && space->passing ? 2 * space->input_bytes * group : 0);
     if (space->rows_gradient_bytes)
-        b->embed = max_u64(b->embed, streams + space->rows_gradient_bytes + embedding_sums_bytes(space->in->model, shape));
+        b->embed = max_u64(b->embed, streams + rows_memory(space, cand));
     b->peak = most + streams;
     b->peak_head = saved + space->head.bytes + head + streams;
 }

@@ -10,12 +10,13 @@ enum { MANY_CHUNKS = 1200 };
 
 /* ---- sizes of chunks ---- */
 
-/* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. Those of listed rows are one for all chunks. */
+/* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. Those of one rank's listed rows are one for all
+ * chunks. */
 static double finish_ns(const search_input *in, const packing *packing, int chunk)
 {
+    const bool finishes = packing->chunks[chunk].trained && (packing->ranks > 1 || !packing->chunks[chunk].looked_up);
     double ns = 0;
-    for (int i = 0, last = -1; i < packing->chunks[chunk].pieces_n && packing->chunks[chunk].trained && !packing->chunks[chunk].looked_up;
-         i++) {
+    for (int i = 0, last = -1; i < packing->chunks[chunk].pieces_n && finishes; i++) {
         const int block = in->model->params[chunk_piece(packing, chunk, i)->param].block;
         if (block != last)
             ns += block_finish_ns(in->costs, in->model, packing, chunk, block) +
@@ -45,7 +46,9 @@ static void fill_largest(const search_input *in, chunking *g)
         insert_largest(g->largest[c], g->largest[c + 1], in_no_buffer ? 0 : weights);
         insert_largest(g->trained[c], g->trained[c + 1], trained ? weights : 0);
         g->window[c] = weights + states > g->window[c + 1] ? weights + states : g->window[c + 1];
+        const uint64_t listed = g->packing.ranks > 1 && chunk_has_rows(&g->packing, c) ? partial_bytes(&g->packing, in->model, 0, c) : 0;
         g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
+        g->listed_bytes = listed > g->listed_bytes ? listed : g->listed_bytes;
         trained_weights += trained ? weights : 0;
         trained_states += trained ? chunk_state_bytes(&g->packing, c) : 0;
         trained_gradients += chunk_gradient_bytes(&g->packing, c);
@@ -74,6 +77,8 @@ static double scatter_ns(const search_input *in, const packing *packing, int chu
     const double all = (double)packing->chunks[chunk].elements * sizeof(float),
                  part = all - untouched_bytes(in->model, in->shape, packing, chunk);
     const bool tied = chunk_has_tied_rows(packing, in->model, chunk);
+    if (packing->ranks > 1 && chunk_has_rows(packing, chunk))
+        return cost_at(&costs->scatter, listed_bytes(in->model, in->shape, packing, chunk)) + costs->task_ns;
     return packing->ranks > 1
                ? (tied ? cost_at(&costs->scatter, all) + costs->task_ns : 0) + cost_at(&costs->scatter, part) + costs->task_ns
                : 0;
@@ -103,6 +108,7 @@ static void fill_sums(const search_input *in, chunking *g)
             one[SUM_SHARD_IN + k] = looked_up ? one[SUM_WEIGHT_IN + k] : cost_at(curves[k], shard) + costs->task_ns;
         }
         one[SUM_GATHER] = ranks > 1 && !looked_up ? cost_at(&costs->gather, weights) + costs->task_ns : 0;
+        one[SUM_GATHER_ROWS] = ranks > 1 && rows ? cost_at(&costs->gather, weights) + costs->task_ns : 0;
         one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
         one[SUM_UPDATE_HOST] = chunk_update_ns(costs, in->model, &g->packing, i, true) + costs->task_ns;
         one[SUM_UPDATE_DEVICE] = chunk_update_ns(costs, in->model, &g->packing, i, false) + costs->task_ns;
@@ -325,7 +331,8 @@ static void fill_sizes(space *space)
     space->residual_bytes = residual_bytes(m, shape);
     carried_layout_init(&space->carries, m, shape);
     space->rows_bytes = schedule_rows_bytes(m, shape);
-    space->rows_gradient_bytes = space->in->training && gradient_has_rows(m, shape) ? schedule_rows_gradient_bytes(m, shape) : 0;
+    space->rows_gradient_bytes = space->in->training && inputs_are_trained(m) ? schedule_rows_gradient_bytes(m, shape) : 0;
+    space->rows_sums_bytes = space->rows_gradient_bytes && space_is_shared(space) ? schedule_rows_sums_bytes(m, shape) : 0;
     space->rows_finish_ns = space->rows_gradient_bytes ? rows_finish_ns(space->in->costs, m, shape) + space->in->costs->task_ns : 0;
     for (int block = 1; block < m->blocks_n; block++) {
         const uint64_t bytes = paged(accumulator_bytes(m, shape, block));

@@ -26,6 +26,7 @@ typedef enum chunk_sum {
     SUM_GRADIENT_IN, SUM_GRADIENT_OUT, SUM_GRADIENT_READ, SUM_GRADIENT_WRITE,
     SUM_SHARD_IN, SUM_SHARD_OUT, SUM_SHARD_READ, SUM_SHARD_WRITE, /* of weights, if ranks share a step */
     SUM_GATHER, SUM_SCATTER, /* weights from, and sums of gradients to, the other ranks */
+    SUM_GATHER_ROWS,         /* weights of a trained table that is looked up */
     SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
     SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, SUM_STATE_BYTES, SUM_GRADIENT_BYTES,
     CHUNK_SUMS
@@ -45,6 +46,7 @@ typedef struct chunking {
     int back0;               /* the first chunk that backward reads */
     int looked_up;           /* number of the last chunks, which pass through no buffer */
     uint64_t update_bytes;   /* largest workspace of an update */
+    uint64_t listed_bytes;   /* several ranks: the largest partial sums of listed rows */
     double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
 
@@ -82,6 +84,7 @@ typedef struct space {
     carried_layout carries;  /* what layers hand on of one unit */
     uint64_t rows_bytes;     /* one unit's rows of a table that is looked up */
     uint64_t rows_gradient_bytes; /* of a step, if it is trained */
+    uint64_t rows_sums_bytes; /* the same of a rank's sums, with several ranks */
     double rows_finish_ns;   /* of their sums */
     uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
     double least_tasks;      /* tasks that may still be built to find the most economical plan; at 0 the best so far is taken */

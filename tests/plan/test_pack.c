@@ -349,7 +349,7 @@ static int tables_looked_up[2]; /* frozen, trained */
 
 static bool is_looked_up(const packing *k, const param *p)
 {
-    return p->role == PARAM_LAYER_TOKENS && (!p->trainable || k->ranks == 1);
+    return p->role == PARAM_LAYER_TOKENS;
 }
 
 static void check_looked_up(const model *m, const step_shape *s, const packing *k)

@@ -274,11 +274,13 @@ static void every_task_has_its_price(void **state)
     assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
 
-/* Of the embedding's table, a CPU sends as many rows as there are tokens; of the table of layers' inputs, all. */
+/* Of the embedding's tables, a CPU sends as many rows as there are tokens; of the table of layers' inputs, a GPU those of all tokens. */
 static double sent_bytes(const random_case *c, const task *t)
 {
     const double tokens = (double)(c->shape.batch * c->shape.seq_len), vocab = (double)c->model->config.vocab;
     double rows = 0;
+    if (!t->block && chunk_has_rows(&c->packing, t->chunk))
+        return fmax((double)c->packing.chunks[t->chunk].elements * 4 * fmin(tokens * (c->shape.gpu ? c->packing.ranks : 1) / vocab, 1), 1);
     for (int i = 0; i < c->packing.pieces_n && t->block == 0; i++) {
         const piece *p = &c->packing.pieces[i];
         rows += p->chunk == t->chunk && c->model->params[p->param].role == PARAM_TOKENS ? (double)p->rows : 0;
@@ -291,7 +293,10 @@ static double sent_bytes(const random_case *c, const task *t)
 static double additions_ns(const random_case *c, const costs *k, const task *t)
 {
     const packing *p = &c->packing;
-    const double floats = (double)partial_floats(p, c->model, t->block, t->chunk), one = cost_at(&k->finish, 2 * floats);
+    const double most = (double)partial_floats(p, c->model, t->block, t->chunk), vocab = (double)c->model->config.vocab;
+    const double tokens = (double)(c->shape.batch * c->shape.seq_len * p->ranks);
+    const double listed = fmin(tokens / vocab, 1) * (double)p->chunks[t->chunk].shard_elements;
+    const double floats = !t->block && chunk_has_rows(p, t->chunk) ? fmin(listed, most) : most, one = cost_at(&k->finish, 2 * floats);
     const double fused = cost_at(&k->finish, floats) * 2 / 3;
     const bool tied = !t->block && chunk_has_tied_rows(p, c->model, t->chunk);
     return tied ? 2 * (p->ranks - 1) * one + fused : (p->ranks - 2) * one + fused;

@@ -404,22 +404,21 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     assert_true(plans < DEFAULT_PLANS || (refused < done && of_ranks[1] < done / 3 * 2));
 }
 
-/* Each rank looks up the rows of its tokens in its own copy of a frozen table, on the host, on the disk, or some on each; shards of it are
- * gathered. */
-static void each_rank_looks_up_its_rows(void **unused)
+/* Each rank looks up the rows of its tokens in its own copy of a table, on the host, on the disk, or some on each; shards of it are
+ * gathered. A trained one is updated on the device or on the host. */
+static void look_up(bool trained)
 {
-    (void)unused;
     enum { TABLE_PLANS = SANITIZED ? 4 : 16, EMULATED_TABLE_PLANS = 2 };
     random_source seed = random_open(), r;
     const int plans = test_device_is_emulated() ? EMULATED_TABLE_PLANS : TABLE_PLANS;
     random_case c;
     outcome first, other;
-    int from[TIERS] = {0}, shards = 0;
+    int from[TIERS] = {0}, updated[TIERS] = {0}, shards = 0;
     pt_error e = {0};
-    for (uint64_t number = 7000;; number++) {
+    for (uint64_t number = trained ? 8000 : 7000;; number++) {
         r = random_fork(&seed, number);
         open_case(&r, &c);
-        if (random_case_train_table(&r, &c, false, &e))
+        if (random_case_train_table(&r, &c, trained, &e))
             break;
         random_case_close(&c);
     }
@@ -438,9 +437,11 @@ static void each_rank_looks_up_its_rows(void **unused)
         j.shielded = !needs_host() && random_one_in(&r, 2);
         assert_int_equal(random_packing(&r, c.model, &s, &c.packing, &e), 0);
         assert_int_equal(random_plan(&r, c.model, &s, &c.packing, c.clipping, j.host_tier, &c.plan, &e), 0);
-        for (int i = 0; i < c.packing.chunks_n; i++)
+        for (int i = 0; i < c.packing.chunks_n; i++) {
+            const bool on_host = trained && random_one_in(&r, 2) && !(c.shape.gpu && c.packing.chunks[i].by_device);
             if (c.packing.chunks[i].looked_up && (done < 2 || random_one_in(&r, 2)))
-                c.plan.chunks[i] = (plan_chunk){.placement = done % 2 ? TIER_HOST : TIER_DISK, .update = TIER_DEVICE};
+                c.plan.chunks[i] = (plan_chunk){.placement = done % 2 ? TIER_HOST : TIER_DISK, .update = on_host ? TIER_HOST : TIER_DEVICE};
+        }
         const int failed = run_ranks(&j, ranks, &other, &e);
         if (failed && !strstr(e.text, "more are needed at once"))
             fail_msg("%d ranks: %s", ranks, e.text);
@@ -448,17 +449,21 @@ static void each_rank_looks_up_its_rows(void **unused)
             assert_same(&first, &other, &j, ranks);
         for (int i = 0; i < c.packing.chunks_n && !failed && ranks > 1; i++) {
             from[c.plan.chunks[i].placement] += plan_looks_up(&c.plan.chunks[i], &c.packing.chunks[i]);
+            updated[c.plan.chunks[i].update] += chunk_has_rows(&c.packing, i);
             shards += c.packing.chunks[i].looked_up && c.plan.chunks[i].sharded;
         }
         done += !failed && ranks > 1;
         outcome_free(&other);
     }
-    printf("%d plans of several ranks: %d chunks were looked up on the host, %d on the disk, %d gathered\n", plans, from[TIER_HOST],
-           from[TIER_DISK], shards);
-    assert_true(from[TIER_HOST] > 0 && from[TIER_DISK] > 0);
+    printf("%d plans of several ranks: %d chunks were looked up on the host, %d on the disk, %d gathered, %d updated on the device, "
+           "%d on the host\n", plans, from[TIER_HOST], from[TIER_DISK], shards, updated[TIER_DEVICE], updated[TIER_HOST]);
+    assert_true(from[TIER_HOST] > 0 && from[TIER_DISK] > 0 && trained == (updated[TIER_DEVICE] + updated[TIER_HOST] > 0));
     outcome_free(&first);
     random_case_close(&c);
 }
+
+static void each_rank_looks_up_its_rows(void **unused) { (void)unused; look_up(false); }
+static void ranks_train_the_table_that_they_look_up(void **unused) { (void)unused; look_up(true); }
 
 /* Two ranks, of which each has 16 tokens of 8000. A rank sends the other one half of the head's sums and of the weights, and of the
  * embedding's sums next to nothing. */
@@ -504,6 +509,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
                                        cmocka_unit_test(each_rank_looks_up_its_rows),
+                                       cmocka_unit_test(ranks_train_the_table_that_they_look_up),
                                        cmocka_unit_test(rows_without_a_token_are_not_sent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,27 +27,37 @@
 enum { DEFAULT_KILLS = 2, STEPS = 12 };
 
 static random_source the_random;
-static model *the_model, *experts_model;
-static bool of_experts; /* runs train the latter; random plans are by ranges of experts where a rank has one lane */
+/* What runs train: also a model with ranges of experts, and one whose layers have inputs of their own from a table. */
+static enum { DENSE, EXPERTS, TABLE, MODELS } trained;
+static model *models[MODELS];
+
+static const char *model_folder(void)
+{
+    static char path[600];
+    if (trained == EXPERTS)
+        snprintf(path, sizeof path, "%s/experts", scratch);
+    else
+        snprintf(path, sizeof path, "%s/%s", PT_FIXTURES, trained == TABLE ? "models/gemma4_shared" : "bf16/llama");
+    return path;
+}
 
 static int open_all(void **state)
 {
-    char path[600];
     pt_error e = {0};
     the_random = random_open();
-    snprintf(path, sizeof path, "%s/bf16/llama", PT_FIXTURES);
-    must(model_open(path, NULL, NULL, &the_model, &e), &e);
     if (scratch_make(state))
         return 1;
     must(put_experts_model(scratch_path("experts"), &e), &e);
-    must(model_open(scratch_path("experts"), NULL, NULL, &experts_model, &e), &e);
+    for (trained = DENSE; trained < MODELS; trained++)
+        must(model_open(model_folder(), NULL, NULL, &models[trained], &e), &e);
+    trained = DENSE;
     return 0;
 }
 
 static int close_all(void **state)
 {
-    model_close(the_model);
-    model_close(experts_model);
+    for (int i = 0; i < MODELS; i++)
+        model_close(models[i]);
     return scratch_remove(state);
 }
 
@@ -59,15 +69,12 @@ typedef enum start_kind { APART, APART_BY_SOCKETS } start_kind;
 /* Lanes are said, so that any number of ranks that shares them is the same task. */
 static arguments command(const char *out, const char *steps)
 {
-    static char model[512], tokens[600];
+    static char tokens[600];
     arguments a = {0};
-    snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
-    snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
-    add_arguments(&a, WORDS("train", "--model", of_experts ? scratch_path("experts") : model, "--data", tokens, "--out", out, "--seq-len",
-                            "32", "--batch-size", "4", "--lr", "1e-3",
-                            "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
-                            steps,
-                            "--save-every", "2", "--resume", "--disk-memory", "64MiB", "--device", run_device()));
+    snprintf(tokens, sizeof tokens, "%s/%s/tokens.npy", PT_FIXTURES, trained == TABLE ? "models/gemma4_shared" : "bf16/llama");
+    add_arguments(&a, WORDS("train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4",
+                            "--lr", "1e-3", "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes",
+                            "4", "--steps", steps, "--save-every", "2", "--resume", "--disk-memory", "64MiB", "--device", run_device()));
     if (on_gpu())
         add_arguments(&a, WORDS("--host-memory", "64MiB"));
     return a;
@@ -82,9 +89,9 @@ static void add_plan(arguments *a, int ranks)
     if (!given)
         return;
     const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu(),
-                         .ranges = of_experts && ranks == 4};
+                         .ranges = trained == EXPERTS && ranks == 4};
     snprintf(plan, sizeof plan, "%s/plan.json", scratch);
-    write_random_plan(&the_random, of_experts ? experts_model : the_model, &c, plan);
+    write_random_plan(&the_random, models[trained], &c, plan);
     add_arguments(a, WORDS("--plan", plan));
 }
 
@@ -195,9 +202,9 @@ static void kill_until(const char *name, bool (*run)(const char *out, double sec
 static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
 {
     (void)state;
-    of_experts = true;
+    trained = EXPERTS;
     kill_until("killed", run_and_kill);
-    of_experts = false;
+    trained = DENSE;
 }
 
 /* Of rank 0, which alone renames. Whether the run came to its end. */
@@ -276,7 +283,9 @@ static bool run_apart(const char *out, double seconds, int *kills)
 static void ranks_started_apart_end_and_go_on_alike(void **state)
 {
     (void)state;
+    trained = TABLE;
     kill_until("apart", run_apart);
+    trained = DENSE;
 }
 
 static void one_that_is_killed_or_hangs_is_named(void **state)
