@@ -131,13 +131,22 @@ static void keep(const state *s, int index, float *values)
     free(piece);
 }
 
+/* Entries of the largest state of a parameter; those of low rank may have more than it has values. */
+static int64_t most_entries(const schedule_input *in, int index)
+{
+    int64_t most = in->model->params[index].rows * in->model->params[index].cols;
+    for (int kind = 0; kind < state_kinds(in); kind++)
+        most = state_entries(in, kind, index) > most ? state_entries(in, kind, index) : most;
+    return most;
+}
+
 /* Whatever was trained before, wherever it lies. */
 static void check_begun(state *s, const model *m, uint64_t seed)
 {
     pt_error e = {0};
     for (int i = 0; i < m->params_n; i++) {
         const int64_t rows = m->params[i].rows, n = rows * m->params[i].cols;
-        float *v = malloc((size_t)n * sizeof *v), *want = malloc((size_t)n * sizeof *want);
+        float *v = malloc((size_t)most_entries(s->in, i) * sizeof *v), *want = malloc((size_t)n * sizeof *want);
         assert_true(v && want);
         weights_init(m, seed, i, 0, rows, want);
         keep(s, i, want);
@@ -157,7 +166,7 @@ static void scribble(state *s, const model *m)
 {
     pt_error e = {0};
     for (int i = m->params_n; i-- > 0;) {
-        const int64_t rows = m->params[i].rows, n = rows * m->params[i].cols;
+        const int64_t n = most_entries(s->in, i);
         float *v = malloc((size_t)n * sizeof *v);
         assert_non_null(v);
         for (int64_t k = 0; k < n; k++)
