@@ -345,7 +345,7 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     bool cut = false;
     for (int i = 0; i < k->pieces_n; i++)
         cut = cut || (m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0);
-    p->ranges = cut && shape_lanes(s) == 1 && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
+    p->ranges = cut && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
     p->n_buffer = (p->ranges ? random_chunks_of_part(m, s, k) : random_chunks_at_once(m, k)) +
                   random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;

@@ -99,8 +99,10 @@ void layer_recompute(const block_context *ctx, int block, const layer_layout *la
 /* dx: (R, C), on entry the gradient of the block's output, on return of its input; the stream gradient likewise. */
 void layer_backward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
+/* One part of it. summed: the roles are set whose gradients it has summed, each in one part alone; may be NULL. */
 void layer_backward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
-                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first);
+                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first,
+                         bool summed[PARAM_ROLES]);
 
 /* Computes loss and right (R; right may be NULL) per token, as op_cross_entropy does; with dx or accumulators also the gradients, in which
  * each target token counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators NULL: nothing in the head

@@ -130,7 +130,8 @@ void layer_recompute(const block_context *ctx, int block, const layer_layout *la
 }
 
 void layer_backward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
-                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first)
+                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first,
+                         bool summed[PARAM_ROLES])
 {
     layer_work work = work_open(ctx, block, layout, w, u, saved, workspace);
     work.expert0 = part->expert0;
@@ -139,6 +140,7 @@ void layer_backward_part(const block_context *ctx, int block, const layer_layout
     work.tiled = layout->backward_tiles.region;
     work.out = dx;
     work.accumulators = accumulators;
+    work.summed = summed;
     work.first = first;
     run_steps(&work, &layout->backward_tiles, layout->backward, part->first, part->end);
 }
@@ -147,5 +149,5 @@ void layer_backward(const block_context *ctx, int block, const layer_layout *lay
                     char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
     const layer_part whole = {.end = layout->backward_n, .matrix = PARAM_NONE};
-    layer_backward_part(ctx, block, layout, &whole, w, u, saved, workspace, dx, accumulators, first);
+    layer_backward_part(ctx, block, layout, &whole, w, u, saved, workspace, dx, accumulators, first, NULL);
 }

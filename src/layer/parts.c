@@ -2,10 +2,10 @@
 
 #include "layer/stage.h"
 
-bool layer_parts_are_possible(const model *m, int layer, const step_shape *shape)
+bool layer_parts_are_possible(const model *m, int layer)
 {
     const carried_use use = carried_use_of(m, layer + 1);
-    return m->config.sparse[layer] && shape_lanes(shape) == 1 && !use.forward && !use.backward && !use.gradient;
+    return m->config.sparse[layer] && !use.forward && !use.backward && !use.gradient;
 }
 
 /* The matrix of a layer's experts that a step multiplies with; PARAM_NONE: none. */

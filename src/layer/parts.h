@@ -26,7 +26,7 @@ typedef struct layer_parts { int n; layer_part part[LAYER_PARTS]; } layer_parts;
 /* up, down: experts of a range of PARAM_EXPERTS_UP, PARAM_EXPERTS_DOWN. The layer has experts. n is 1 if it cannot be divided. */
 void layer_parts_find(layer_parts *out, const model *m, int layer, const step_shape *shape, const layer_layout *layout, bool backward,
                       int64_t up, int64_t down);
-/* Can layers of a step be divided? Not if sums of gradients are kept in lanes. */
-bool layer_parts_are_possible(const model *m, int layer, const step_shape *shape);
+/* Can the layer be divided? */
+bool layer_parts_are_possible(const model *m, int layer);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct layer_work {
     float *stream;       /* forward adds to it; NULL while backward recomputes */
     void *out;           /* the layer's output; backward: the gradient dx */
     float *accumulators; /* backward */
+    bool *summed;        /* of each role, set where its accumulator is asked for; NULL: nobody wants to know */
     bool first;          /* backward: overwrite the accumulators */
     bool first_of_group; /* and those that only the heads of this group add to */
     int group, groups;   /* heads that are computed: this one of so many groups */
@@ -133,7 +134,10 @@ static inline float *accumulator(const layer_work *work, param_role role)
 {
     const model *m = work->c->model;
     const param *p = role == PARAM_NONE ? NULL : block_param(m, &m->blocks[work->block], role);
-    return p && p->trainable ? work->accumulators + accumulator_offset(m, work->block, role) : NULL;
+    const bool sums = p && p->trainable;
+    if (sums && work->summed)
+        work->summed[role] = true;
+    return sums ? work->accumulators + accumulator_offset(m, work->block, role) : NULL;
 }
 
 static inline char *column(const void *base, int64_t col, pt_dtype type) { return (char *)base + (size_t)col * dtype_bytes(type); }

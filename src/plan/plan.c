@@ -221,8 +221,5 @@ int plan_validate(const plan *plan, const model *m, const step_shape *shape, con
         failed = validate_passing(plan, m, e);
     if (!failed)
         failed = validate_updates(plan, shape, packing, e);
-    if (!failed && plan->ranges && shape_lanes(shape) > 1)
-        failed = pt_fail(e, PT_FAILED, "the plan computes layers by \"ranges\" of experts, which gradients that are summed in %d lanes do "
-                                       "not allow: plan again", shape_lanes(shape));
     return failed;
 }

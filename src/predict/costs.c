@@ -281,7 +281,7 @@ static double work_ns(const costs *costs, const schedule_input *in, const schedu
     case TASK_LOOK_UP: return rows_look_up_ns(costs, in->model, in->shape, sched->micro_units, t->queue == QUEUE_READ);
     case TASK_EMBED: return units * costs->embed_ns;
     case TASK_LAYER: return layer_task_ns(costs, in, sched, t, level_of(in, t));
-    case TASK_LAYER_BACKWARD: return layer_task_ns(costs, in, sched, t, level_of(in, t)) + merge_ns(costs, in, sched, t);
+    case TASK_LAYER_BACKWARD: return layer_task_ns(costs, in, sched, t, level_of(in, t)) + merge_ns(costs, in, sched, t) * t->share;
     case TASK_HEAD:
         return units * (costs->head_ns + pairs_ns(costs, in)) +
                (t->micro && begins_visit_of_several(in, t) ? costs->head_cold_accumulators_ns : 0) + merge_ns(costs, in, sched, t);

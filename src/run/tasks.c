@@ -269,6 +269,16 @@ static void run_head(task_runner *runner, const schedule *sched, const task *t, 
     }
 }
 
+/* The same for a part of a layer, of what it has summed. */
+static void merge_part(queue *q, const model *m, int block, lane_place p, float *sums, const bool summed[PARAM_ROLES])
+{
+    for (int role = 0; role < PARAM_ROLES; role++) {
+        const param *a = summed[role] ? block_param(m, &m->blocks[block], role) : NULL;
+        if (a)
+            merge_lanes(q, p, sums + accumulator_offset(m, block, role), accumulator_elements(m, block), a->rows * a->cols);
+    }
+}
+
 static void run_backward(task_runner *runner, const schedule *sched, const task *t, const block_context *ctx)
 {
     const layer_part part = part_of(runner, t);
@@ -277,14 +287,17 @@ static void run_backward(task_runner *runner, const schedule *sched, const task 
          *dx = operand_of(runner, sched, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *accumulators = (float *)operand_of(runner, sched, t, OBJECT_ACCUMULATOR, t->block, -1);
     const int64_t elements = accumulator_elements(runner->in->model, t->block);
+    bool summed[PARAM_ROLES] = {false};
     for (int64_t i = 0; i < sched->micro_units; i++) {
         block_unit u = unit_of(runner, sched, t, t->micro * sched->micro_units + i);
         u.routing = routing_of(runner, sched, t, t->micro * sched->micro_units + i);
         const lane_place lane = lane_place_of_unit(runner->in->shape, t->micro * sched->micro_units + i);
         layer_backward_part(ctx, t->block, layout_of(runner, t->block), &part, &w, &u, saved + (uint64_t)i * saved_stride(runner, t->block),
                             layer_workspace(runner, sched, t, i), dx + (uint64_t)i * x_bytes(runner->in->shape, runner->in->model),
-                            accumulators ? accumulators + lane.plane * elements : NULL, lane.first);
-        if (accumulators)
+                            accumulators ? accumulators + lane.plane * elements : NULL, lane.first, summed);
+        if (accumulators && !part.whole)
+            merge_part(ctx->queue, runner->in->model, t->block, lane, accumulators, summed);
+        else if (accumulators)
             merge_lanes(ctx->queue, lane, accumulators, elements, elements);
     }
 }

@@ -13,7 +13,7 @@ static int64_t experts_of_piece(const schedule_input *in, int block, param_role 
 /* Is the layer computed by ranges of experts, and of how many for each matrix? */
 static bool has_ranges(const schedule_input *in, int block, int64_t *up, int64_t *down)
 {
-    if (!in->plan->ranges || !layer_parts_are_possible(in->model, block - 1, in->shape))
+    if (!in->plan->ranges || !layer_parts_are_possible(in->model, block - 1))
         return false;
     *up = experts_of_piece(in, block, PARAM_EXPERTS_UP);
     *down = experts_of_piece(in, block, PARAM_EXPERTS_DOWN);

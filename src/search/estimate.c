@@ -324,7 +324,7 @@ static uint64_t workspace_of(const space *space, const candidate *cand, int laye
 {
     const layer_layout *layout = layout_of(space, cand, layer);
     const uint64_t bytes = backward ? layout->backward_workspace : layout->forward_workspace;
-    return space->chunkings[cand->chunking].ranges && layer_parts_are_possible(space->in->model, layer, space->in->shape) ? bytes * group
+    return space->chunkings[cand->chunking].ranges && layer_parts_are_possible(space->in->model, layer) ? bytes * group
                                                                                                                           : bytes;
 }
 

@@ -356,7 +356,7 @@ bool search_has_ranges(const search_input *in)
 {
     bool has = false;
     for (int i = 0; i < in->model->config.layers && !has && !in->costs->network_ns; i++)
-        has = layer_parts_are_possible(in->model, i, in->shape);
+        has = layer_parts_are_possible(in->model, i);
     return has;
 }
 

@@ -197,7 +197,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_LAYER_BACKWARD:
         return (units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
                 share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns)) * t->share +
-               merges_ns(c, in, s, t);
+               merges_ns(c, in, s, t) * t->share;
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) &&
                                                  t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;

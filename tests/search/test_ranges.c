@@ -42,6 +42,8 @@ static void layers_pass_by_ranges_of_experts_where_they_do_not_fit(void **state)
         uint64_t least[TIERS];
         double ns;
         step_shape_init(&p.shape, p.model, random_one_in(&r, 2) ? PT_F32 : PT_BF16, random_from(&r, 1, 2), 64);
+        if (p.shape.batch == 2 && random_one_in(&r, 2))
+            step_shape_in_lanes(&p.shape, p.model, 2);
         p.costs = problem_costs(&r, p.model, &p.shape);
         p.in = (search_input){.model = p.model, .shape = &p.shape, .costs = &p.costs, .training = true, .clipping = random_one_in(&r, 2),
                               .host_tier = true, .effort = 1, .budget = {UINT64_C(1) << 40, UINT64_C(1) << 40, 0}};

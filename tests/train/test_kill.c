@@ -242,7 +242,7 @@ static void kill_and_compare(int wanted)
 {
     static const char *const numbers[] = {"1", "2", "4"}, *const forms[] = {"exact", "int8", "fp8"};
     int kills = 0, runs = 0, starts = 0;
-    lanes = data_kind_now == EXPERTS ? "1" : numbers[random_below(&the_random, 3)];
+    lanes = numbers[random_below(&the_random, 3)];
     activations = forms[random_below(&(random_source){the_random.seed + 1, the_random.n}, 3)];
     do {
         pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);

@@ -89,7 +89,7 @@ static void add_plan(arguments *a, int ranks)
     if (!given)
         return;
     const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu(),
-                         .ranges = trained == EXPERTS && ranks == 4};
+                         .ranges = trained == EXPERTS};
     snprintf(plan, sizeof plan, "%s/plan.json", scratch);
     write_random_plan(&the_random, models[trained], &c, plan);
     add_arguments(a, WORDS("--plan", plan));
