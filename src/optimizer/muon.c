@@ -100,12 +100,15 @@ static double adjusted(const update_params *p, double rows, double cols)
     }
 }
 
-/* Matrix number `matrix` of part k. */
+/* Matrix number `matrix` of part k, if it is among the values. */
 static void update_matrix(queue *q, const update *u, int k, int64_t matrix)
 {
     const update_params *p = u->params;
     const param_part *part = &u->param->part[k];
-    const int64_t rows = matrix_rows(u->param, k), cols = u->param->cols, n = rows * cols, first = part_first(u->param, k) + matrix * n;
+    const int64_t rows = matrix_rows(u->param, k), cols = u->param->cols, n = rows * cols;
+    const int64_t first = part_first(u->param, k) + matrix * n - u->before;
+    if (first < 0 || first >= u->n)
+        return;
     const uint64_t e = dtype_bytes(u->type);
     const shape s = shape_of(rows, cols);
     char *w = u->workspace;
@@ -154,7 +157,7 @@ static double flops(const param *p)
 }
 
 static const update_rule orthogonal = {.title = "Muon", .slabs = {{"momentum_buffer", PT_F32, 1}}, .submit = submit, .workspace = workspace,
-                                       .flops = flops, .whole = true, .by_device = true};
+                                       .flops = flops, .whole = true, .by_matrix = true, .by_device = true};
 
 static const update_rule *rule_of(const param *p)
 {

@@ -60,6 +60,7 @@ typedef struct update {
     const param *param;          /* its first parameter */
     pt_dtype type;
     int64_t n;
+    int64_t before;              /* values of `param` before them: only of a rule with by_matrix, else 0 */
     void *hi; uint16_t *lo;      /* weights: base/dtype.h, master_split; fp32: only hi */
     const void *g;
     void *slab[OPTIMIZER_SLABS];
@@ -72,6 +73,7 @@ typedef struct update_rule {
     void (*submit)(queue *q, const update *u);
     /* For rules that update whole parameters: */
     bool whole;
+    bool by_matrix;                              /* `whole`, but of experts any of their matrices may be updated without the others */
     bool by_device;                              /* uses matmuls, which on a GPU give other bits than on the host */
     uint64_t (*workspace)(const param *p);       /* bytes */
     double (*flops)(const param *p);             /* determines its time, instead of the number of values */

@@ -13,14 +13,15 @@ static int64_t common_multiple(int64_t a, int64_t b)
     return n;
 }
 
-/* Trained values are cut where their partial sums of squares and blocks of states end, and never where a rule counts by parts. */
+/* Trained values are cut where their partial sums of squares and blocks of states end, and never where a rule counts by parts or reads more
+ * than one matrix at once. */
 static int64_t trained_step(const packing *packing, const param *a, int64_t rows_each)
 {
     const update_rule *r = optimizer_rule(packing->optimizer, a);
     for (int k = 0; k < rule_slabs(r); k++)
         if (r->slabs[k].of_part)
             return 0;
-    return r->whole ? 0 : common_multiple(rows_each, cut_rows(a)) / rows_each;
+    return r->whole && !r->by_matrix ? 0 : common_multiple(rows_each, cut_rows(a)) / rows_each;
 }
 
 int64_t cut_rows(const param *a)

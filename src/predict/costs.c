@@ -145,7 +145,8 @@ static double span_update_ns(const costs *costs, const packing *packing, const u
 {
     const update_rule *timed = packing->optimizer->rules[0];
     if (one->rule->flops)
-        return cost_at(on_host ? &costs->whole_host : &costs->whole_device, one->rule->flops(one->param));
+        return cost_at(on_host ? &costs->whole_host : &costs->whole_device,
+                       one->rule->flops(one->param) * (double)one->values / (double)(one->param->rows * one->param->cols));
     const double ns = cost_at(on_host ? &costs->update_host : &costs->update_device, (double)one->values);
     return one->rule == timed ? ns : ns * rule_bytes(one->rule, packing->type) / rule_bytes(timed, packing->type);
 }

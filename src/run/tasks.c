@@ -622,6 +622,7 @@ static void run_update(task_runner *runner, const schedule *sched, const task *t
     for (int at = packing->chunks[t->chunk].piece0; update_span_next(runner->in->model, packing, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, packing->type);
         update u = {.params = one.param->always ? &always : &runner->update, .param = one.param, .type = type, .n = one.values,
+                    .before = one.rule->by_matrix ? one.piece->own_row0 * one.param->cols : 0,
                     .hi = weights + (uint64_t)(one.offset - first) * e,
                     .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL,
                     .g = gradient + (uint64_t)(one.offset - start) * e};

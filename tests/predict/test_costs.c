@@ -57,7 +57,7 @@ static int64_t block_of(const update_rule *r)
 static double update_ns(const costs *c, const packing *k, const update_rule *r, const param *a, int64_t values, bool on_host)
 {
     if (r->flops)
-        return cost_at(on_host ? &c->whole_host : &c->whole_device, r->flops(a));
+        return cost_at(on_host ? &c->whole_host : &c->whole_device, r->flops(a) * (double)values / (double)(a->rows * a->cols));
     const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)values);
     return ns * rule_bytes(r, k->type) / rule_bytes(k->optimizer->rules[0], k->type);
 }

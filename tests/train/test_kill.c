@@ -273,12 +273,12 @@ static void kill_and_compare(int wanted)
 static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
-    static const optimizer *const cutting[] = {&optimizer_adamw, &optimizer_adamw8bit};
+    static const optimizer *const cutting[] = {&optimizer_adamw, &optimizer_adamw8bit, &optimizer_muon};
     const int wanted = wanted_kills(), n = optimizers_n(), shift = random_below(&the_random, DATA_KINDS);
     const kinds some = kinds_to_kill(n + 1);
     for (int i = some.first; i < some.end; i += some.step) {
         data_kind_now = (i + shift) % DATA_KINDS;
-        the_optimizer = data_kind_now == EXPERTS ? cutting[random_below(&the_random, 2)] : optimizers[i % n];
+        the_optimizer = data_kind_now == EXPERTS ? cutting[random_below(&the_random, 3)] : optimizers[i % n];
         saves = i % 2 == 0;
         kill_and_compare((wanted + n) / (n + 1));
     }

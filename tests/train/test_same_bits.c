@@ -487,6 +487,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
 /* Experts large enough to be cut, one or more tensors of all of a layer or some of each: trained; frozen as they are; in each format of few
  * bits, beside adapters, also of the experts. */
 enum { RANGE_STYLES = 5 };
+static const optimizer *const optimizers_cut[] = {&optimizer_adamw, &optimizer_adamw8bit, &optimizer_muon}; /* others leave experts whole */
 
 static void open_experts(random_source *r, int number, random_case *c)
 {
@@ -517,7 +518,7 @@ static void open_experts(random_source *r, int number, random_case *c)
     do
         random_shape(r, c->model, &c->shape);
     while (number < RANGE_STYLES && c->shape.lanes < 2);
-    c->shape.optimizer = optimizer_find(random_one_in(r, 2) ? "adamw" : "adamw8bit");
+    c->shape.optimizer = optimizers_cut[((uint64_t)(number / RANGE_STYLES) + r->seed) % 3];
     c->shape.saved = (saved_form)random_below(r, 3);
     c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
                                 .host_tier = true};
