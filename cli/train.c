@@ -384,9 +384,11 @@ static int run(session *s, pt_trainer *t, pt_error *e)
 /* A check that would fail in every rank. */
 static int check_launch(const pt_train_options *o, pt_error *e)
 {
-    if (o->ranks > o->batch_size)
-        return pt_fail(e, PT_USAGE, "--ranks %d is more than --batch-size %lld: each rank needs at least one sequence", o->ranks,
-                       (long long)o->batch_size);
+    const int64_t parts = o->ranks / o->batch_size;
+    if (o->ranks > o->batch_size && (o->ranks % o->batch_size || parts & (parts - 1)))
+        return pt_fail(e, PT_USAGE,
+                       "--ranks %d is more than --batch-size %lld, and a sequence is shared by 2, 4, 8 ... ranks: give --ranks %lld or "
+                       "--batch-size %d", o->ranks, (long long)o->batch_size, (long long)o->batch_size, o->ranks);
     return 0;
 }
 

@@ -140,7 +140,8 @@ typedef struct pt_train_options {
     bool drop_last;                    /* leave out the windows of an epoch that do not fill its last batch; else it is padded */
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned. It must divide the batch, and is raised to a multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1; on a GPU 2048 to 8192 tokens) */
-    int lanes;                         /* partial sums of a step's gradients; must divide the batch. 0: one, or the checkpoint's number */
+    int lanes;                         /* partial sums of a step's gradients; must divide the batch, or divide each sequence into 2, 4, */
+                                       /* 8 ... equal parts. 0: one, or the checkpoint's number */
     int ranks;                         /* processes that share a step, started by protrain train --ranks N, torchrun, mpirun or */
                                        /* srun; 0: one. Budgets and threads are those of each rank. With lanes 0 there are as many lanes; */
                                        /* each rank has a power of two of lanes */

@@ -12,12 +12,14 @@
 #define PT_RANDOM_PLAN_H
 
 #include "base/rng.h"
+#include "layer/sequence.h"
 #include "model/adapter.h"
 #include "model/architectures.h"
 #include "model/storage.h"
 #include "schedule/schedule.h"
 #include "seed.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,6 +264,21 @@ static inline void random_tiles(const random_source *r, step_shape *s)
         s->whole_heads = 0;
 }
 
+static bool random_whole; /* no sequence is divided */
+
+/* A fifth of the steps have one or two sequences, each divided into two or four parts. The source goes on as if nothing had been drawn. */
+static inline void random_parts(const random_source *r, const model *m, step_shape *s)
+{
+    random_source other = {r->seed + 13, r->n};
+    const int parts = random_one_in(&other, 2) ? 2 : 4, batch = random_from(&other, 1, 2);
+    if (random_whole || !random_one_in(&other, 5) || sequence_check(m, s, INT_MAX, "lanes", NULL))
+        return;
+    s->seq_len = parts * random_from(&other, 1, 40 / parts);
+    s->batch = batch;
+    s->lanes = parts * batch;
+    step_shape_divide(s);
+}
+
 /* A batch of up to 8 short sequences; units, tiles, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -276,6 +293,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->gpu = random_one_in(r, 2); /* whose head has odd words apart */
     s->lanes = random_lanes(r, (int)s->units_n);
     random_tiles(r, s);
+    random_parts(r, m, s);
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)
@@ -337,7 +355,8 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     int failed = plan_alloc(p, k->chunks_n, (int)m->config.layers, e);
     if (failed)
         return failed;
-    int units = random_divisor(r, (int)s->units_n), micros = (int)s->units_n / units;
+    const int together = (int)shape_together(s);
+    int units = together * random_divisor(r, (int)s->units_n / together), micros = (int)s->units_n / units;
     p->chunk_bytes = k->chunk_bytes;
     p->micro_batch = units * s->unit_seqs;
     p->visit = random_divisor(r, micros);
@@ -345,7 +364,7 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     bool cut = false;
     for (int i = 0; i < k->pieces_n; i++)
         cut = cut || (m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0);
-    p->ranges = cut && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
+    p->ranges = cut && shape_parts(s) == 1 && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
     p->n_buffer = (p->ranges ? random_chunks_of_part(m, s, k) : random_chunks_at_once(m, k)) +
                   random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;
@@ -427,6 +446,10 @@ static inline int random_case_pack(random_source *r, random_case *c, pt_error *e
 static inline int random_share(random_source *r, random_case *c, pt_error *e)
 {
     c->shape.ranks = random_from(r, 2, 5);
+    if (c->shape.parts > 1) { /* ranks that share sequences, or have whole ones */
+        c->shape.ranks = 1 << random_from(r, 1, 2);
+        c->shape.batch = c->shape.units_n = c->shape.lanes = 1 << random_below(r, 3);
+    }
     c->shape.rank = random_below(r, c->shape.ranks);
     return random_case_pack(r, c, e);
 }

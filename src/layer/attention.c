@@ -3,7 +3,7 @@
  * A layer may read another's k and v. */
 #include "layer/work.h"
 
-enum { SCRATCH_ROWS, SCRATCH_SUMS, SCRATCH_KV };
+enum { SCRATCH_ROWS, SCRATCH_SUMS, SCRATCH_KV = ATTENTION_SCRATCH_KV };
 
 /* Are k and v those of another layer? */
 static bool reads_other(const layer_stage *stage) { return stage->in[1] != LAYER_NONE; }
@@ -23,6 +23,8 @@ static uint64_t sums_bytes(const step_shape *shape, attention_heads h)
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
+    if (shape_parts(at->shape) > 1 && k != SCRATCH_KV)
+        return 0; /* it lies with the heads */
     const attention_heads h = group_heads(model_heads(&at->model->config, at->layer), layer_groups(at->model, at->layer, at->shape));
     if (k == SCRATCH_KV)
         return (uint64_t)(2 * h.kv_wide * at->shape->unit_rows) * dtype_bytes(at->shape->type);
@@ -32,7 +34,7 @@ static uint64_t scratch_bytes(const stage_site *at, int k)
 static double flops(const stage_site *at)
 {
     const model_config *m = &at->model->config;
-    const double keys = model_average_keys(m->window[at->layer], at->shape->seq_len);
+    const double keys = model_average_keys(m->window[at->layer], shape_length(at->shape));
     return 4 * (double)model_heads(m, at->layer).q_wide * keys * (double)at->shape->unit_rows;
 }
 
@@ -64,11 +66,11 @@ static op_attention attention_of(const layer_work *work, const layer_stage *stag
 {
     const model_config *m = work->config;
     const attention_heads h = heads_of(work);
-    const int64_t t = work->c->shape->seq_len;
+    const int64_t t = work->c->shape->seq_len, past = (shape_length(work->c->shape) - t) / 2; /* a part in the middle: to be priced alone */
     const qkv_columns at = qkv_of(work);
     char *qkv = tensor(work, stage->in[0]);
     op_attention o = {
-        .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
+        .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t + past, .heads = h.heads, .kv_heads = h.kv_heads,
         .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, stage->out[0]),
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),

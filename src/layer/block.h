@@ -68,6 +68,8 @@ typedef struct block_unit {
     const char *rows;                                 /* (R, L W): rows of PARAM_LAYER_TOKENS that were looked up before; NULL: none */
     int32_t *routing;                                 /* what the unit keeps of the choice of experts (model/shape.h); NULL: nothing. */
                                                       /* Forward writes a layer's part, backward reads all of it */
+    char *heads;                                      /* divided sequences: what their units share in a layer (sequence.h) */
+    int64_t part;                                     /* and the unit's number among its sequence's on this rank */
 } block_unit;
 
 typedef struct block_context {

@@ -14,7 +14,7 @@ int layer_groups(const model *m, int layer, const step_shape *shape)
 {
     const int64_t heads = model_heads(&m->config, layer).kv_heads;
     int64_t groups = 1;
-    if (!divides(m, layer))
+    if (shape_parts(shape) > 1 || !divides(m, layer))
         return 1;
     while (groups < heads && (heads % groups || groups * shape->whole_heads < shape->seq_len))
         groups++;

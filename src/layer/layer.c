@@ -4,6 +4,7 @@
  * runs the forward stages again whose results it reads and which were not saved. This recomputation does not touch the stream, which
  * holds a gradient by then.
  */
+#include "layer/sequence.h"
 #include "layer/tiles.h"
 #include "layer/work.h"
 
@@ -88,6 +89,20 @@ static void run_steps(const layer_work *work, const layer_tiles *t, const layer_
     }
 }
 
+/* Of a layer whose sequences are divided, rows are exchanged for heads around the steps. */
+static void run_part(const layer_work *work, const layer_tiles *t, const layer_step *steps, const layer_part *part)
+{
+    if (part->kind == PART_ATTEND) {
+        sequence_attend(work, part);
+        return;
+    }
+    if (part->takes)
+        sequence_take(work, part);
+    run_steps(work, t, steps, part->first, part->end);
+    if (part->gives)
+        sequence_give(work, part);
+}
+
 void layer_forward_part(const block_context *ctx, int block, const layer_layout *layout, const layer_part *part, const block_weights *w,
                         const block_unit *u, char *saved, char *workspace, void *out)
 {
@@ -98,7 +113,7 @@ void layer_forward_part(const block_context *ctx, int block, const layer_layout 
     work.tiled = layout->forward_tiles.region;
     work.stream = u->stream;
     work.out = out;
-    run_steps(&work, &layout->forward_tiles, layout->forward, part->first, part->end);
+    run_part(&work, &layout->forward_tiles, layout->forward, part);
 }
 
 void layer_forward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,
@@ -142,7 +157,7 @@ void layer_backward_part(const block_context *ctx, int block, const layer_layout
     work.accumulators = accumulators;
     work.summed = summed;
     work.first = first;
-    run_steps(&work, &layout->backward_tiles, layout->backward, part->first, part->end);
+    run_part(&work, &layout->backward_tiles, layout->backward, part);
 }
 
 void layer_backward(const block_context *ctx, int block, const layer_layout *layout, const block_weights *w, const block_unit *u,

@@ -1,5 +1,6 @@
 /* layout.c - what follows from a layer's program and its steps: where everything lies. */
 #include "layer/groups.h"
+#include "layer/sequence.h"
 #include "layer/stage.h"
 #include "layer/steps.h"
 #include "layer/tiles.h"
@@ -215,6 +216,8 @@ static void layout_of_program(layer_layout *layout, const model *m, int layer, c
     layout->forward_workspace = place_regions(layout, &of, layout->forward, layout->forward_n, &layout->forward_tiles, layout->forward_at);
     layout->backward_workspace =
         place_regions(layout, &of, layout->backward, layout->backward_n, &layout->backward_tiles, layout->backward_at);
+    layout->forward_sequence = sequence_bytes(layout, m, layer, shape, false);
+    layout->backward_sequence = sequence_bytes(layout, m, layer, shape, true);
 }
 
 void layer_layout_init(layer_layout *layout, const model *m, int layer, const step_shape *shape, save_level level)

@@ -187,6 +187,7 @@ typedef struct layer_layout {
     layer_tiles forward_tiles, backward_tiles;
     uint64_t saved_bytes;               /* per unit, a multiple of 4096 */
     uint64_t forward_workspace, backward_workspace;
+    uint64_t forward_sequence, backward_sequence; /* and for each unit, if sequences are divided, for heads of all rows (sequence.h) */
 } layer_layout;
 void layer_layout_init(layer_layout *layout, const model *m, int layer, const step_shape *shape, save_level level);
 

@@ -159,6 +159,9 @@ static inline float *stream_of(const layer_work *work, const layer_stage *stage)
 /* The step work->pass, one with a tensor in place of a stage. */
 void kept_run(const layer_work *work, int tensor);
 
+/* Scratch of attention: gradients of keys and values that are another layer's, (rows, 2 Hkv D). */
+enum { ATTENTION_SCRATCH_KV = 2 };
+
 /* ---- share.c ---- */
 
 /* Adds the gradients of keys and values (rows, 2 Hkv D) that are computed to their sums, or with `begins` overwrites these. */

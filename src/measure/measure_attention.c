@@ -100,7 +100,7 @@ static int measure_length(bench *b, int block, const step_shape *shape, double s
 
 double attention_pairs(const model *m, int block, const step_shape *shape)
 {
-    return model_average_keys(m->config.window[m->blocks[block].layer], shape->seq_len) * (double)shape->unit_rows;
+    return model_average_keys(m->config.window[m->blocks[block].layer], shape_length(shape)) * (double)shape->unit_rows;
 }
 
 step_shape attention_part(const model *m, int block, const step_shape *shape, step_shape part, double took, double seconds)
@@ -121,7 +121,7 @@ int measure_attention(bench *b, int block, const step_shape *shape, double secon
     const model *m = b->r->model;
     step_shape part = shape_cut(shape, shape->seq_len > 2 * FEW ? FEW : shape->unit_rows);
     int failed = measure_length(b, block, &part, seconds, out, e);
-    if (!failed && part.seq_len < shape->seq_len) {
+    if (!failed && part.seq_len < shape_length(shape)) {
         part = attention_part(m, block, shape, part, (out->forward + out->backward) * 1e-9, seconds);
         failed = part.seq_len > FEW ? measure_length(b, block, &part, seconds, out, e) : 0;
     }

@@ -86,7 +86,7 @@ int measure_blocks(bench *b, costs *costs, int64_t *cut_rows, pt_error *e)
     int failed = measure_rate(b, &rate, e);
     if (failed)
         return failed;
-    model_layer_kinds(b->r->model, b->r->shape->seq_len, &kinds);
+    model_layer_kinds(b->r->model, shape_length(b->r->shape), &kinds);
     shares t = share_time(b, &kinds, rate);
     failed = measure_layers(b, &t, &kinds, costs, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);

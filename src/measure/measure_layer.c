@@ -437,7 +437,7 @@ static int64_t few_rows(const bench *b, int block)
 static int attention_of(bench *b, const layer_bench *y, attention_ns *ran, double seconds, pt_error *e)
 {
     *ran = (attention_ns){0};
-    return y->shape.seq_len < b->r->shape->seq_len ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
+    return y->shape.seq_len < shape_length(b->r->shape) ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
 }
 
 /* Measures as many rows as time and memory allow, after `few_rows` have been run. */
@@ -456,7 +456,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     const bool warm = device_is_gpu(b->r->device) || row_s * (double)shape.unit_rows * 4 < seconds;
     if (!failed)
         failed = run(y, b, rows, false, warm, 1, seconds, e);
-    bool shorter = !failed && y->shape.seq_len < full->seq_len;
+    bool shorter = !failed && y->shape.seq_len < shape_length(full);
     if (!failed)
         failed = attention_of(b, y, &many_ran, seconds / 8, e);
     if (!failed && shorter)

@@ -1,5 +1,9 @@
 #include "model/lanes.h"
 
+#include "base/units.h"
+
+#include <stdio.h>
+
 lane_place lane_place_of(int lanes, int lane)
 {
     const int plane = __builtin_popcount((unsigned)lane);
@@ -50,13 +54,25 @@ double lane_sum(int lanes, const float *values, const float *weights, int64_t n)
     return lane_tree(lanes, of_lane);
 }
 
-int lanes_check(int lanes, int64_t batch, pt_error *e)
+static bool divides(int64_t lanes, int64_t batch, int64_t seq_len)
 {
-    int64_t less = lanes < batch ? lanes : batch;
-    if (lanes <= 1 || batch % lanes == 0)
+    const int64_t parts = lanes / batch;
+    return lanes <= batch ? batch % lanes == 0 : lanes % batch == 0 && (parts & (parts - 1)) == 0 && seq_len % parts == 0;
+}
+
+int lanes_check(int lanes, const char *option, int64_t batch, int64_t seq_len, pt_error *e)
+{
+    int64_t fewer = lanes;
+    char smaller[32] = "";
+    if (lanes <= 1 || divides(lanes, batch, seq_len))
         return 0;
-    while (batch % less)
-        less--;
-    return pt_fail(e, PT_USAGE, "`lanes` %d does not divide `batch_size` %lld: give `lanes` %lld or `batch_size` %lld", lanes,
-                   (long long)batch, (long long)less, (long long)((batch + lanes - 1) / lanes * lanes));
+    while (!divides(fewer, batch, seq_len))
+        fewer--;
+    if (batch >= lanes)
+        snprintf(smaller, sizeof smaller, "%lld or ", (long long)(batch / lanes * lanes));
+    return pt_fail(e, PT_USAGE,
+                   "`%s` %d divides neither the %lld sequence%s of a step nor each of %lld token%s into 2, 4, 8 ... equal parts: give `%s` "
+                   "%lld, or `batch_size` %s%lld",
+                   option, lanes, (long long)batch, plural((uint64_t)batch), (long long)seq_len, plural((uint64_t)seq_len), option,
+                   (long long)fewer, smaller, (long long)((batch + lanes - 1) / lanes * lanes));
 }

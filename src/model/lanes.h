@@ -36,7 +36,8 @@ double lane_sum(int lanes, const float *values, const float *weights, int64_t n)
 double lane_tree(int lanes, const double *of_lane);
 
 enum { LANES_MOST = 4096 };
-/* PT_USAGE if the lanes do not divide the batch. */
-int lanes_check(int lanes, int64_t batch, pt_error *e);
+/* PT_USAGE if the lanes neither divide the batch nor divide each sequence into a power of two of equal parts (model/shape.h). option: the
+ * one that gives them. */
+int lanes_check(int lanes, const char *option, int64_t batch, int64_t seq_len, pt_error *e);
 
 #endif

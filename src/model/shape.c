@@ -20,7 +20,7 @@ static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least
 static void cut_units(step_shape *shape, const model *m)
 {
     const int64_t tokens = !shape->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
-    const int64_t of_lane = shape->batch / shape_lanes(shape);
+    const int64_t of_lane = at_least(shape->batch / shape_lanes(shape), 1);
     int64_t unit = at_most(at_least(tokens / shape->seq_len, 1), of_lane);
     while (of_lane % unit)
         unit--;
@@ -67,21 +67,29 @@ static const char *write_ranks(int lanes, char out[128])
     return out;
 }
 
+void step_shape_divide(step_shape *shape)
+{
+    const int lanes = shape_lanes(shape);
+    if (lanes <= shape->batch)
+        return;
+    shape->parts = lanes / (int)shape->batch;
+    shape->batch = shape->units_n = lanes;
+    shape->unit_seqs = 1;
+    shape->unit_rows = shape->seq_len /= shape->parts;
+    shape->head_rows = at_most(shape->head_rows, shape->unit_rows);
+}
+
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e)
 {
     const int lanes = shape_lanes(whole), each = lanes / ranks;
     char room[128];
-    if (ranks > whole->batch)
-        return pt_fail(e, PT_USAGE,
-                       "`ranks` is %d, but a step has only %lld sequence%s, and each rank needs some: give fewer ranks or a larger "
-                       "`batch_size`",
-                       ranks, (long long)whole->batch, plural((uint64_t)whole->batch));
     if (ranks > 1 && (lanes % ranks || each & (each - 1)))
         return pt_fail(e, PT_USAGE,
                        "`ranks` is %d with %d lane%s, but each rank computes a power of two of the lanes: give `ranks` %s, or start a new "
                        "run with `lanes` %d",
                        ranks, lanes, plural((uint64_t)lanes), write_ranks(lanes, room), ranks);
     *out = *whole;
+    step_shape_divide(out);
     if (ranks == 1)
         return 0;
     out->ranks = ranks;
@@ -102,6 +110,8 @@ void step_shape_for_gpu(step_shape *shape, const model *m)
 void step_shape_like(step_shape *out, const step_shape *shape, const model *m, int64_t batch, int64_t seq_len)
 {
     *out = *shape;
+    if (shape->parts > 1)
+        out->lanes = (int)batch; /* each part has its own */
     out->batch = batch;
     out->seq_len = seq_len;
     while (out->lanes > 1 && batch % out->lanes)
@@ -278,6 +288,7 @@ uint64_t routing_bytes(const model *m, const step_shape *shape)
 step_shape shape_cut(const step_shape *shape, int64_t rows)
 {
     step_shape c = *shape;
+    c.parts = 0;
     if (rows >= shape->unit_rows)
         return c;
     c.unit_seqs = rows / shape->seq_len;

@@ -4,6 +4,11 @@
  * same under every plan. A micro-batch is a whole number of units.
  *
  *   step = units_n units of unit_seqs sequences of seq_len tokens; unit_rows = unit_seqs * seq_len
+ *
+ * With more lanes than sequences, a sequence is divided into parts, neighbouring rows, and each part is a unit and a lane of its own. Ranks
+ * may share a sequence: each has the rows of its parts, and in attention some of the heads, of all rows (layer/sequence.h).
+ *
+ *   parts 4, two ranks     rank 0: [part 0] [part 1]     rank 1: [part 2] [part 3]         of each: batch 2, seq_len: tokens of a part
  */
 #ifndef PT_SHAPE_H
 #define PT_SHAPE_H
@@ -30,6 +35,7 @@ typedef struct step_shape {
     bool documents;         /* a sequence may contain several, which do not see each other */
     int lanes;              /* number of lanes in which the units' gradients are added (model/lanes.h); 0: one */
     int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
+    int parts;              /* a power of two: a sequence is divided into so many parts, which batch and seq_len count; 0: it is whole */
     float router_aux;       /* factor of the loss that balances routers; 0: none */
     bool weighted;          /* the batch has a weight for each target's loss */
     preference_rule compare; /* a kind other than NONE: the documents of a sequence are pairs that op_preference compares. What it is
@@ -52,6 +58,29 @@ static inline bool shape_has_baseline(const step_shape *shape) { return shape->c
 static inline int shape_ranks(const step_shape *shape) { return shape->ranks > 1 ? shape->ranks : 1; }
 static inline int shape_lanes(const step_shape *shape) { return shape->lanes > 1 ? shape->lanes : 1; }
 
+/* Parts of a sequence, and its tokens. */
+static inline int64_t shape_parts(const step_shape *shape) { return shape->parts > 1 ? shape->parts : 1; }
+static inline int64_t shape_length(const step_shape *shape) { return shape_parts(shape) * shape->seq_len; }
+/* The parts of a sequence that this rank has, which are computed together; the ranks that share it, and this rank's number among them. */
+static inline int64_t shape_together(const step_shape *shape)
+{
+    return shape->batch < shape_parts(shape) ? shape->batch : shape_parts(shape);
+}
+static inline int shape_sharers(const step_shape *shape) { return (int)(shape_parts(shape) / shape_together(shape)); }
+static inline int shape_sharer(const step_shape *shape) { return shape->rank % shape_sharers(shape); }
+/* The position of a row of this rank in its sequence. */
+static inline int64_t shape_position(const step_shape *shape, int64_t row)
+{
+    return (shape_sharer(shape) * shape_together(shape) * shape->seq_len + row) % shape_length(shape);
+}
+/* A micro-batch has a multiple of so many sequences, or of so many parts. */
+static inline int64_t shape_least_micro(const step_shape *shape)
+{
+    return shape->parts > 1 ? shape_together(shape) : shape->unit_seqs;
+}
+/* Sequences of a whole step. */
+static inline int64_t shape_sequences(const step_shape *shape) { return shape->batch * shape_ranks(shape) / shape_parts(shape); }
+
 /* Bytes of one unit's fp32 residual stream (R, C), from which the inputs of blocks are rounded in bf16 runs; 0 in fp32 runs, where the
  * inputs are the stream. */
 uint64_t residual_bytes(const model *m, const step_shape *shape);
@@ -62,9 +91,11 @@ pt_dtype param_type(const param *p, pt_dtype type);
 
 /* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: sizes for a CPU, and one lane. */
 void step_shape_init(step_shape *shape, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
-/* Divides each lane's part of the batch into units; `lanes` must divide the batch. */
+/* Divides each lane's part of the batch into units; lanes_check() accepts them. */
 void step_shape_in_lanes(step_shape *shape, const model *m, int lanes);
-/* A rank's part of a whole step: neighbouring lanes, a power of two of them. PT_USAGE if that is impossible. */
+/* If there are more lanes than sequences, divides these into parts. */
+void step_shape_divide(step_shape *shape);
+/* A rank's part of a whole step, divided: neighbouring lanes, a power of two of them; with one rank, all. PT_USAGE if impossible. */
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, which a GPU needs to be busy. */
 void step_shape_for_gpu(step_shape *shape, const model *m);

@@ -181,8 +181,9 @@ static const option_row rows[] = {
     {T(device, "device", TEXT, "NAME"), .is.group = HARDWARE, .is.initial = "auto", ALL,
      .is.help = "auto (usable GPUs, else the CPU), cpu, cuda, cuda:N or cuda:N,M,..."},
     {T(ranks, "ranks", INT32, "N"), RANGE(0, LANES_MOST), TRAIN_AND_PLAN,
-     .is.help = "share each step between N processes of this machine (torchrun, mpirun and\nsrun start them on several); with the same "
-                "--lanes, their number never\nchanges the result; default: one, or one for each usable GPU",
+     .is.help = "share each step between N processes of this machine (torchrun, mpirun and\nsrun start them on several), and each "
+                "sequence if there are fewer; with the\nsame --lanes, their number never changes the result; default: one, or one\n"
+                "for each usable GPU",
      .plan_help = "share each step between N processes of this machine, or N devices\nof the machine that --machine names"},
     {T(threads, "threads", INT32, "N"), RANGE(0, THREADS_MOST), .is.help = THREADS_HELP, ALL},
     {T(device_memory, "device-memory", SIZE, "SIZE"), .is.help = DEVICE_MEMORY_HELP, ALL},

@@ -114,11 +114,12 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
 
 static int validate_batch(const plan *plan, const step_shape *shape, pt_error *e)
 {
-    if (plan->micro_batch < 1 || plan->micro_batch % shape->unit_seqs || shape->batch % plan->micro_batch)
+    if (plan->micro_batch < 1 || plan->micro_batch % shape_least_micro(shape) || shape->batch % plan->micro_batch)
         return pt_fail(e, PT_FAILED,
-                       "the plan's \"micro_batch\" is %lld; it must be a multiple of the %lld sequences that are accumulated "
+                       "the plan's \"micro_batch\" is %lld; it must be a multiple of the %lld %s that are computed "
                        "together and divide the batch of %lld",
-                       (long long)plan->micro_batch, (long long)shape->unit_seqs, (long long)shape->batch);
+                       (long long)plan->micro_batch, (long long)shape_least_micro(shape),
+                       shape_parts(shape) > 1 ? "parts of a sequence" : "sequences", (long long)shape->batch);
     int64_t micros = shape->batch / plan->micro_batch;
     if (plan->visit < 1 || micros % plan->visit)
         return pt_fail(e, PT_FAILED, "the plan's \"visit\" is %d; it must divide the %lld micro-batches of a step", plan->visit,

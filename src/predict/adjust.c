@@ -21,7 +21,7 @@ static int work_of(const schedule_input *in, const costs *costs, const task *t)
     case TASK_FINISH: return WORK_FINISH;
     case TASK_EMBED_FINISH: case TASK_ROWS_FINISH: case TASK_EMBED_BACKWARD: return WORK_EMBED_FINISH;
     case TASK_LOOK_UP: return WORK_LOOK_UP; /* few bytes, priced by curves of larger moves, which it does not correct */
-    case TASK_GATHER: return WORK_GATHER;
+    case TASK_GATHER: case TASK_HEADS: return WORK_GATHER;
     case TASK_SCATTER: case TASK_SCATTER_TIED: return WORK_SCATTER;
     case TASK_UPDATE: return t->queue == QUEUE_HOST ? WORK_UPDATE_HOST : WORK_UPDATE_DEVICE;
     default: break;

@@ -96,7 +96,7 @@ static void price_layer(blocks *b, int block, layer_cost *out)
 static void price_layers(blocks *b, costs *out)
 {
     layer_kinds kinds;
-    model_layer_kinds(b->model, b->shape->seq_len, &kinds);
+    model_layer_kinds(b->model, shape_length(b->shape), &kinds);
     out->kinds_n = kinds.n;
     memcpy(out->kind_of_layer, kinds.of_layer, sizeof out->kind_of_layer);
     for (int k = 0; k < kinds.n; k++)

@@ -31,7 +31,8 @@ cost_class task_class(const task *t)
     case QUEUE_HOST: return COST_HOST;
     case QUEUE_READ: return COST_READ;
     case QUEUE_WRITE: return COST_WRITE;
-    case QUEUE_RANKS: return t->kind == TASK_GATHER ? COST_TO_DEVICE : COST_FROM_DEVICE; /* the same classes as copies */
+    case QUEUE_RANKS: /* the same classes as copies */
+        return t->kind == TASK_GATHER || t->kind == TASK_HEADS ? COST_TO_DEVICE : COST_FROM_DEVICE;
     default: break;
     }
     switch (t->kind) {
@@ -275,6 +276,12 @@ double rows_look_up_ns(const costs *costs, const model *m, const step_shape *sha
     return cost_at(from_disk ? &costs->read : &costs->to_device, rows * (double)(from_disk ? disk_row_blocks(row_bytes) : row_bytes));
 }
 
+double heads_exchange_ns(const costs *costs, const step_shape *shape, double bytes)
+{
+    const double sharers = shape_sharers(shape), ranks = shape_ranks(shape);
+    return cost_at(&costs->gather, bytes * (1 - 1 / sharers) / (1 - 1 / ranks));
+}
+
 static double work_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t)
 {
     const double units = (double)sched->micro_units;
@@ -297,6 +304,7 @@ static double work_ns(const costs *costs, const schedule_input *in, const schedu
     case TASK_EMBED_BACKWARD: return embed_backward_ns(costs, (double)accumulator_elements(in->model, 0));
     case TASK_SCATTER: return cost_at(&costs->scatter, scattered_bytes(in, sched, t));
     case TASK_SCATTER_TIED: return cost_at(&costs->scatter, tied_bytes(in, sched, t));
+    case TASK_HEADS: return heads_exchange_ns(costs, in->shape, (double)t->bytes);
     case TASK_GATHER: return cost_at(&costs->gather, operand_of_kind(sched, t, OBJECT_WEIGHTS));
     default: return transfer_ns(costs, sched, t);
     }

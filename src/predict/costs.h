@@ -95,6 +95,9 @@ void costs_init(costs *costs);
 double costs_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t);
 /* The same for a layer's forward or backward as if it saved `level`, without the fixed cost of a task. */
 double layer_task_ns(const costs *costs, const schedule_input *in, const schedule *sched, const task *t, save_level level);
+/* An exchange of heads among the ranks that share sequences, of which this rank sends `bytes`, its own part included: as long as a gather
+ * among all ranks in which each receives as many. */
+double heads_exchange_ns(const costs *costs, const step_shape *shape, double bytes);
 /* Looking up the rows of units' tokens on the host, or reading the blocks around them from the disk. */
 double rows_look_up_ns(const costs *costs, const model *m, const step_shape *shape, int64_t units, bool from_disk);
 /* The share of the rows of a table of layers' inputs that is listed in a step: each token has another row. */

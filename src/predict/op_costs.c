@@ -1,6 +1,8 @@
 /* op_costs.c - a function for each op of the table (device/op_table.h). */
 #include "predict/op_costs.h"
 
+#include <math.h>
+
 /* An op limited by memory: `n` values of the type per element, and other bytes. */
 static op_cost bytes_cost(pt_dtype type, double elements, double n, double more)
 {
@@ -37,8 +39,10 @@ static op_cost cost_matmul(const op_matmul *o)
 /* Pairs of query and key per head and sequence: position p sees min(p + 1, window). */
 static double pairs_seen(const op_attention *o)
 {
-    double n = (double)o->q_len, window = o->window > 0 && o->window < o->q_len ? (double)o->window : n;
-    return n * window - window * (window - 1) / 2;
+    const double n = (double)o->q_len, past = fmax((double)(o->kv_len - o->q_len), 0);
+    const double window = o->window > 0 ? (double)o->window : past + n;
+    const double fewer = fmin(fmax(window - past, 0), n); /* rows that see all keys up to their own */
+    return fewer * (past + (fewer + 1) / 2) + (n - fewer) * window;
 }
 
 static double matmuls_of_pairs(const op_attention *o, double matmuls)

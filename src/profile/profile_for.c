@@ -101,11 +101,13 @@ static json_t *blocks_made_for(const profile_request *req)
                             (json_int_t)shape->seq_len, "batch", (json_int_t)shape->batch, "unit_rows", (json_int_t)shape->unit_rows,
                             "gated", config->gated, "qk_norm", config->qk_norm, "tied", config->tied, "qkv_bias", config->qkv_bias,
                             "out_bias", config->out_bias, "mlp_bias", config->mlp_bias, "activation", (int)config->activation, "windows",
-                            windows_of(config), "rope_bytes", (json_int_t)model_rope_offset(config, config->ropes_n, shape->seq_len),
+                            windows_of(config), "rope_bytes", (json_int_t)model_rope_offset(config, config->ropes_n, shape_length(shape)),
                             "pre_norm", config->pre_norm, "post_norm", config->post_norm, "parallel", config->parallel, "attention_softcap",
                             (double)config->attention_softcap, "logit_softcap", (double)config->logit_softcap, "frozen", frozen);
     if (all && shape->saved != SAVED_EXACT)
         json_object_set_new(all, "activations", json_integer(shape->saved));
+    if (all && shape_parts(shape) > 1)
+        json_object_set_new(all, "parts", json_integer((json_int_t)shape_parts(shape)));
     if (all && config->input_width)
         json_object_set_new(all, "input_width", json_integer((json_int_t)config->input_width));
     if (all && config->kv_latent)

@@ -163,21 +163,31 @@ static void write_run(FILE *out, const explanation *x)
     fputc('\n', out);
 }
 
+/* A rank's sequences; or its part of one. */
+static const char *write_part(const step_shape *shape, char out[48])
+{
+    if (shape_sharers(shape) > 1)
+        snprintf(out, 48, "1 / %d", shape_sharers(shape));
+    else
+        snprintf(out, 48, "%lld", (long long)(shape->batch / shape_parts(shape)));
+    return out;
+}
+
 static void write_head(FILE *out, const explanation *x)
 {
     const search_input *in = x->in->search;
     const model *m = in->model;
-    const int64_t batch = in->shape->batch * search_ranks(in);
-    char count[32], time[32], sure[FORECAST_SURE_BYTES];
+    const int64_t batch = shape_sequences(in->shape), length = shape_length(in->shape);
+    char count[32], time[32], part[48], sure[FORECAST_SURE_BYTES];
     fprintf(out, "model    %s, %s parameters, %lld layer%s; a step is %lld sequence%s of %lld token%s, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, plural((uint64_t)m->config.layers),
-            (long long)batch, plural((uint64_t)batch), (long long)in->shape->seq_len,
-            plural((uint64_t)in->shape->seq_len), in->shape->type == PT_BF16 ? "bf16" : "fp32");
+            (long long)batch, plural((uint64_t)batch), (long long)length, plural((uint64_t)length),
+            in->shape->type == PT_BF16 ? "bf16" : "fp32");
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
-        fprintf(out, "         %d ranks: each computes %lld of the sequence%s, in the memory below; tokens/s counts all of them%s\n",
-                search_ranks(in), (long long)in->shape->batch, plural((uint64_t)batch),
+        fprintf(out, "         %d ranks: each computes %s of the sequence%s, in the memory below; tokens/s counts all of them%s\n",
+                search_ranks(in), write_part(in->shape, part), plural((uint64_t)batch),
                 in->costs->gather.n ? "" : "; the time excludes their exchanges");
     fprintf(out, "step     %s, %.*f tokens/s", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);

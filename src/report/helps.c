@@ -131,7 +131,7 @@ static void larger_batch(const explain_input *in, trial *all, int *n)
     const step_shape *shape = in->search->shape;
     step_shape doubled;
     step_shape_like(&doubled, shape, in->search->model, 2 * shape->batch, shape->seq_len);
-    if (in->search->micro_batch % doubled.unit_seqs)
+    if (in->search->micro_batch % shape_least_micro(&doubled))
         return;
     trial *t = add_trial(in, all, n);
     t->shape = doubled;
@@ -140,7 +140,7 @@ static void larger_batch(const explain_input *in, trial *all, int *n)
         scale_unit(&t->costs, (double)doubled.unit_rows / (double)shape->unit_rows);
     scale_curve(&t->costs.embed_finish, 2);
     snprintf(t->what, sizeof t->what, "a batch size of %lld instead of %lld (the result changes)",
-             (long long)(doubled.batch * shape_ranks(shape)), (long long)(shape->batch * shape_ranks(shape)));
+             (long long)shape_sequences(&doubled), (long long)shape_sequences(shape));
 }
 
 static void faster_disk(const explain_input *in, trial *all, int *n)

@@ -13,13 +13,14 @@ static void write_subject(FILE *f, const profile_request *req)
 {
     const model *m = req->model;
     const step_shape *shape = req->shape;
+    const int64_t sequences = shape_sequences(shape), length = shape_length(shape);
     const int threads = req->threads ? req->threads : req->device->info.threads;
     char count[32];
     fprintf(f, "model    %s, %s parameters, %lld layer%s\n", m->config.model_type, count_format(count, (uint64_t)m->parameters),
             (long long)m->config.layers, plural((uint64_t)m->config.layers));
     fprintf(f, "machine  %s, %d thread%s, %s\n", req->device->info.name, threads, plural((uint64_t)threads), req->device->info.arithmetic);
-    fprintf(f, "step     %lld sequence%s of %lld token%s, computed in %lld unit%s of %lld token%s, %s\n\n", (long long)shape->batch,
-            plural((uint64_t)shape->batch), (long long)shape->seq_len, plural((uint64_t)shape->seq_len), (long long)shape->units_n,
+    fprintf(f, "step     %lld sequence%s of %lld token%s, computed in %lld unit%s of %lld token%s, %s\n\n", (long long)sequences,
+            plural((uint64_t)sequences), (long long)length, plural((uint64_t)length), (long long)shape->units_n,
             plural((uint64_t)shape->units_n), (long long)shape->unit_rows, plural((uint64_t)shape->unit_rows),
             shape->type == PT_BF16 ? "bf16" : "fp32");
 }

@@ -80,7 +80,7 @@ int explain_wear(const explanation *x, double *now, wear_way out[WEAR_WAYS])
         return 0;
     if (o == &optimizer_adamw && states_on_disk(x, o, &before) && states_on_disk(x, &optimizer_adamw8bit, &after) && before > 0)
         add(out, &n, *now, (activations + updates - states * (1 - after / before)) / tokens, "--optimizer adamw8bit");
-    add_count(out, &n, *now, (activations + updates / 2) / tokens, "--batch-size", 2 * in->shape->batch * search_ranks(in));
+    add_count(out, &n, *now, (activations + updates / 2) / tokens, "--batch-size", 2 * shape_sequences(in->shape));
     if (m->config.layers > 1 && model_trains_all(m)) {
         const int64_t layers = (m->config.layers + 1) / 2;
         add_count(out, &n, *now, (activations + updates * share_of_turn(x, layers)) / tokens, "--train-blocks", layers);

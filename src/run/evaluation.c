@@ -2,30 +2,24 @@
 
 #include "base/target.h"
 #include "comm/comm.h"
+#include "run/sequences.h"
 
 #include <math.h>
 #include <string.h>
 
+typedef struct window_source { dataset *data; uint64_t window; int64_t length; } window_source;
+
 /* The windows from `window` on; those after the last have no targets. */
-static int load_batch(executor *exec, dataset *data, uint64_t window, dataset_counts *counts, pt_error *e)
+static int load_window(void *arg, uint64_t sequence, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
-    const step_shape *shape = executor_input_of(exec)->shape;
-    executor_batch b = executor_input(exec);
-    for (int64_t i = 0; i < shape->batch; i++) {
-        const dataset_row row = {b.ids + i * shape->seq_len, b.targets + i * shape->seq_len, b.first + i * shape->seq_len, NULL};
-        uint64_t w = window + (uint64_t)i;
-        if (w < dataset_eval_windows(data)) {
-            int failed = dataset_eval_window(data, w, &row, counts, e);
-            if (failed)
-                return failed;
-        } else {
-            memset(row.ids, 0, (size_t)shape->seq_len * sizeof *row.ids);
-            for (int64_t k = 0; k < shape->seq_len; k++)
-                row.targets[k] = TARGET_PADDING;
-        }
-    }
-    if (shape->documents)
-        executor_place(exec);
+    const window_source *from = arg;
+    const uint64_t w = from->window + sequence;
+    const dataset_row unweighted = {row->ids, row->targets, row->first, NULL};
+    if (w < dataset_eval_windows(from->data))
+        return dataset_eval_window(from->data, w, &unweighted, counts, e);
+    memset(row->ids, 0, (size_t)from->length * sizeof *row->ids);
+    for (int64_t k = 0; k < from->length; k++)
+        row->targets[k] = TARGET_PADDING;
     return 0;
 }
 
@@ -45,7 +39,7 @@ int evaluation_add_ranks(const executor *exec, int64_t *tokens, pt_error *e)
 int evaluation_run(executor *exec, dataset *data, const evaluation_pass *pass, evaluation_sum *out, pt_error *e)
 {
     const step_shape *shape = executor_input_of(exec)->shape;
-    const uint64_t batch = (uint64_t)(shape->batch * shape_ranks(shape)); /* windows of all ranks */
+    const uint64_t batch = (uint64_t)shape_sequences(shape); /* windows of all ranks */
     uint64_t windows = dataset_eval_windows(data);
     dataset_counts counts = {0};
     *out = (evaluation_sum){.bad_window = -1};
@@ -54,14 +48,15 @@ int evaluation_run(executor *exec, dataset *data, const evaluation_pass *pass, e
             out->stopped = true;
             return 0;
         }
-        int failed = load_batch(exec, data, w + (uint64_t)(shape->rank * shape->batch), &counts, e);
+        window_source from = {data, w, shape_length(shape)};
+        int failed = sequences_load(exec, load_window, &from, &counts, e);
         if (!failed)
             failed = executor_run(exec, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed && pass->ran)
             failed = pass->ran(pass->arg, w, windows - w < batch ? windows - w : batch, e);
         if (failed)
             return failed;
-        for (int64_t i = 0; i < (int64_t)batch * shape->seq_len; i++) {
+        for (int64_t i = 0; i < (int64_t)batch * shape_length(shape); i++) {
             out->loss += (double)executor_losses(exec)[i];
             out->right += (int64_t)executor_right(exec)[i];
         }

@@ -1,6 +1,7 @@
 #include "run/exchanges.h"
 
 #include "comm/comm.h"
+#include "layer/sequence.h"
 
 #include <stdlib.h>
 
@@ -169,12 +170,41 @@ static void list_gather(const task_runner *runner, const schedule *sched, const 
     }
 }
 
+/* ---- heads of divided sequences ---- */
+
+typedef struct heads_list { shared_task *out; int first_rank; } heads_list;
+
+static void add_heads(void *arg, sequence_move m)
+{
+    const heads_list *list = arg;
+    comm_move move = m.sends ? comm_send(list->first_rank + m.sharer, m.at, m.bytes)
+                             : comm_receive(list->first_rank + m.sharer, m.at, m.bytes);
+    move.send_on_device = move.receive_on_device = true;
+    add_move(list->out, move);
+}
+
+static void list_heads(const task_runner *runner, const schedule *sched, const task *t, shared_task *out)
+{
+    const step_shape *shape = runner->in->shape;
+    const layer_layout *layout = layer_set_layout(&runner->layers, t->block - 1, runner->in->plan->blocks[t->block - 1].level);
+    const bool backward = t->backward;
+    const uint64_t together = (uint64_t)shape_together(shape), own = together * schedule_own_bytes(layout, backward);
+    char *open = operand_of(runner, sched, t, OBJECT_OPEN, t->block, t->micro);
+    heads_list list = {out, shape->rank - shape_sharer(shape)};
+    layer_parts parts;
+    schedule_parts(runner->in, layout, t->block, backward, &parts);
+    for (uint64_t unit = 0; unit < (uint64_t)sched->micro_units; unit += together)
+        sequence_moves(layout, runner->in->model, t->block - 1, shape, backward, &parts.part[t->part],
+                       open + unit * schedule_open_bytes(layout, backward) + own, add_heads, &list);
+}
+
 /* ---- all of a schedule ---- */
 
 static int list(const task_runner *runner, const schedule *sched, const task *t, shared_task *out, pt_error *e)
 {
     out->n = 0;
-    (t->kind == TASK_GATHER ? list_gather : sends_listed(runner, t) ? list_rows : list_scatter)(runner, sched, t, out);
+    (t->kind == TASK_GATHER ? list_gather : t->kind == TASK_HEADS ? list_heads : sends_listed(runner, t) ? list_rows : list_scatter)(
+        runner, sched, t, out);
     return out->failed ? pt_fail(e, PT_FAILED, "out of memory") : 0;
 }
 

@@ -170,7 +170,7 @@ static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_er
 
 static int fill_rope(executor *exec, pt_error *e)
 {
-    return model_rope_send(&exec->o.input.model->config, exec->o.input.shape->seq_len, put_rope, exec, e);
+    return model_rope_send(&exec->o.input.model->config, shape_length(exec->o.input.shape), put_rope, exec, e);
 }
 
 static int open_outcome(executor *exec, pt_error *e)
@@ -257,9 +257,8 @@ executor_batch executor_input(executor *exec)
 void executor_place(executor *exec)
 {
     const executor_batch b = executor_input(exec);
-    const int64_t len = exec->o.input.shape->seq_len;
     for (int64_t i = 0; i < tokens_of(exec); i++)
-        b.positions[i] = (int32_t)(i % len) - b.first[i];
+        b.positions[i] = (int32_t)shape_position(exec->o.input.shape, i) - b.first[i];
 }
 
 static void run_task(void *arg, const schedule *sched, const task *t, queue *q)

@@ -3,6 +3,7 @@
 #include "comm/comm.h"
 #include "io/disk_rows.h"
 #include "layer/block.h"
+#include "layer/sequence.h"
 #include "model/lanes.h"
 #include "run/exchanges.h"
 
@@ -153,7 +154,7 @@ static block_unit unit_of(const task_runner *runner, const schedule *sched, cons
     const char *rows = operand_of(runner, sched, t, OBJECT_ROWS, -1, t->micro);
     u.rows = rows ? rows + (uint64_t)(unit % sched->micro_units) * schedule_rows_bytes(runner->in->model, h) : NULL;
     u.carried_gradient = of ? of + (uint64_t)(unit % sched->micro_units) * runner->carries.gradient_bytes : NULL;
-    block_unit_ropes(&u, &runner->in->model->config, (const float *)operand_of(runner, sched, t, OBJECT_ROPE, -1, -1), h->seq_len);
+    block_unit_ropes(&u, &runner->in->model->config, (const float *)operand_of(runner, sched, t, OBJECT_ROPE, -1, -1), shape_length(h));
     return u;
 }
 
@@ -217,8 +218,24 @@ static layer_part part_of(const task_runner *runner, const task *t)
 static char *layer_workspace(const task_runner *runner, const schedule *sched, const task *t, int64_t i)
 {
     char *open = operand_of(runner, sched, t, OBJECT_OPEN, t->block, t->micro);
-    return open ? open + (uint64_t)i * schedule_open_bytes(layout_of(runner, t->block), t->kind == TASK_LAYER_BACKWARD)
-                : workspace_of(runner, sched, t);
+    const uint64_t together = (uint64_t)shape_together(runner->in->shape), first = (uint64_t)i / together * together;
+    const layer_layout *layout = layout_of(runner, t->block);
+    const bool backward = t->kind == TASK_LAYER_BACKWARD;
+    return !open ? workspace_of(runner, sched, t)
+                 : open + first * schedule_open_bytes(layout, backward) + ((uint64_t)i - first) * schedule_own_bytes(layout, backward);
+}
+
+/* A unit of a layer in parts. */
+static block_unit layer_unit(const task_runner *runner, const schedule *sched, const task *t, int64_t i)
+{
+    const int64_t unit = t->micro * sched->micro_units + i, together = shape_together(runner->in->shape), first = i / together * together;
+    block_unit u = unit_of(runner, sched, t, unit);
+    u.routing = routing_of(runner, sched, t, unit);
+    u.part = i - first;
+    u.heads = shape_parts(runner->in->shape) == 1 ? NULL
+              : layer_workspace(runner, sched, t, first) +
+                    (uint64_t)together * schedule_own_bytes(layout_of(runner, t->block), t->kind == TASK_LAYER_BACKWARD);
+    return u;
 }
 
 static void run_embed(task_runner *runner, const schedule *sched, const task *t, const block_context *ctx)
@@ -238,8 +255,7 @@ static void run_forward(task_runner *runner, const schedule *sched, const task *
     char *saved = operand_of(runner, sched, t, OBJECT_SAVED, t->block, t->micro);
     char *out = operand_of(runner, sched, t, OBJECT_SAVED, t->block + 1, t->micro); /* NULL: not the last part */
     for (int64_t i = 0; i < sched->micro_units; i++) {
-        block_unit u = unit_of(runner, sched, t, t->micro * sched->micro_units + i);
-        u.routing = routing_of(runner, sched, t, t->micro * sched->micro_units + i);
+        const block_unit u = layer_unit(runner, sched, t, i);
         layer_forward_part(ctx, t->block, layout_of(runner, t->block), &part, &w, &u, saved + (uint64_t)i * saved_stride(runner, t->block),
                            layer_workspace(runner, sched, t, i), out ? out + (uint64_t)i * saved_stride(runner, t->block + 1) : NULL);
     }
@@ -289,13 +305,12 @@ static void run_backward(task_runner *runner, const schedule *sched, const task 
     const int64_t elements = accumulator_elements(runner->in->model, t->block);
     bool summed[PARAM_ROLES] = {false};
     for (int64_t i = 0; i < sched->micro_units; i++) {
-        block_unit u = unit_of(runner, sched, t, t->micro * sched->micro_units + i);
-        u.routing = routing_of(runner, sched, t, t->micro * sched->micro_units + i);
+        const block_unit u = layer_unit(runner, sched, t, i);
         const lane_place lane = lane_place_of_unit(runner->in->shape, t->micro * sched->micro_units + i);
         layer_backward_part(ctx, t->block, layout_of(runner, t->block), &part, &w, &u, saved + (uint64_t)i * saved_stride(runner, t->block),
                             layer_workspace(runner, sched, t, i), dx + (uint64_t)i * x_bytes(runner->in->shape, runner->in->model),
                             accumulators ? accumulators + lane.plane * elements : NULL, lane.first, summed);
-        if (accumulators && !part.whole)
+        if (accumulators && (!part.whole || u.heads))
             merge_part(ctx->queue, runner->in->model, t->block, lane, accumulators, summed);
         else if (accumulators)
             merge_lanes(ctx->queue, lane, accumulators, elements, elements);
@@ -669,7 +684,7 @@ void task_run(task_runner *runner, const schedule *sched, const task *t, queue *
     case TASK_EMBED_FINISH: run_embed_finish(runner, sched, t, q); break;
     case TASK_ROWS_FINISH: run_rows_finish(runner, sched, t, q); break;
     case TASK_EMBED_BACKWARD: run_embed_backward(runner, sched, t, q); break;
-    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: run_exchange(runner, sched, t, q); break;
+    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_HEADS: case TASK_GATHER: run_exchange(runner, sched, t, q); break;
     default: run_update(runner, sched, t, q); break;
     }
 }

@@ -20,6 +20,9 @@
  *
  * The weights of a sharded chunk are gathered before each use that does not find them in a buffer, not after the update.
  *
+ * If sequences are divided, a layer is several items, too: the parts around attention, and between them the exchanges among the ranks that
+ * share a sequence (layer/sequence.h), for one micro-batch after the other.
+ *
  * With plan.ranges, a layer with experts is several items for each micro-batch, its parts: a part of all micro-batches of the group comes
  * before the next part, so that each range of experts is fetched once for all of them.
  *
@@ -171,7 +174,7 @@ static void item_residual(program *p, int micro, unsigned use)
 }
 
 /* What the block reads and writes of what layers hand on. */
-static void item_carried(program *p, int block, int micro, bool backward)
+static void item_carried(program *p, int block, int micro, bool backward, int part)
 {
     if (!p->carries.bytes)
         return;
@@ -179,7 +182,7 @@ static void item_carried(program *p, int block, int micro, bool backward)
     item_micro(p, OBJECT_CARRIED, p->carried, micro, p->carries.bytes, backward ? use.backward : use.forward);
     if (backward)
         item_micro(p, OBJECT_CARRIED_GRADIENT, p->carried_gradient, micro, p->carries.gradient_bytes,
-                   carried_begins(p->model, block) ? use.gradient & ~(unsigned)CARRIED_READ : use.gradient);
+                   carried_begins(p->model, block) && !part ? use.gradient & ~(unsigned)CARRIED_READ : use.gradient);
 }
 
 /* Does nothing for a block without trained parameters. */
@@ -210,7 +213,7 @@ static void item_layer_workspace(program *p, int block, int micro, bool backward
 {
     const layer_layout *layout = layout_of(p, block);
     const uint64_t bytes = schedule_open_bytes(layout, backward) * (uint64_t)p->b.s->micro_units;
-    if (parts->n == 1) {
+    if (parts->n == 1) { /* a layer with an attention that is divided always has more */
         item_workspace(&p->b, backward ? layout->backward_workspace : layout->forward_workspace);
         return;
     }
@@ -276,9 +279,19 @@ static void embed(program *p, int micro)
         item_operand(&p->b, rows, USE_READ);
     item_needs(&p->b, TIER_DEVICE, object_saved(p, 1, micro), USE_WRITE);
     item_residual(p, micro, USE_WRITE);
-    item_carried(p, 0, micro, false);
+    item_carried(p, 0, micro, false, 0);
     item_operand(&p->b, p->batch, USE_READ);
     item_end(&p->b, TASK_EMBED, QUEUE_COMPUTE, 0, micro, -1, false);
+}
+
+/* Between two parts of a layer, with the ranks that share its sequences. */
+static void exchange_heads(program *p, int block, int micro, bool backward, const layer_parts *parts, int part)
+{
+    item_begin(&p->b, p->b.now);
+    item_operand(&p->b, p->open[micro], USE_READ | USE_WRITE);
+    item_end(&p->b, TASK_HEADS, QUEUE_RANKS, block, micro, -1, false);
+    item_is_part(&p->b, part, 1);
+    item_exchanges(&p->b, backward, parts->part[part].bytes * (uint64_t)p->b.s->micro_units);
 }
 
 static void forward_part(program *p, int block, int micro, bool eval, const layer_parts *parts, int part)
@@ -292,7 +305,7 @@ static void forward_part(program *p, int block, int micro, bool eval, const laye
     if (part == parts->n - 1)
         item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
-    item_carried(p, block, micro, false);
+    item_carried(p, block, micro, false, part);
     item_operand(&p->b, p->batch, USE_READ);
     if (!eval && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_WRITE);
@@ -308,9 +321,14 @@ static void forward(program *p, int block, int first, int end, bool eval)
     if (!block)
         return;
     const layer_parts *parts = schedule_kept_parts(p->b.in, layout_of(p, block), block, false, &p->parts_forward);
-    for (int part = 0; part < parts->n; part++)
-        for (int m = first; m < end; m++)
-            forward_part(p, block, m, eval, parts, part);
+    const int together = shape_parts(p->shape) > 1 ? 1 : end - first; /* micro-batches in a part before its next */
+    for (; first < end; first += together)
+        for (int part = 0; part < parts->n; part++)
+            for (int m = first; m < first + together; m++)
+                if (parts->part[part].kind == PART_EXCHANGE)
+                    exchange_heads(p, block, m, false, parts, part);
+                else
+                    forward_part(p, block, m, eval, parts, part);
 }
 
 static void head(program *p, int micro, bool eval)
@@ -341,7 +359,7 @@ static void backward_part(program *p, int block, int micro, const layer_parts *p
     item_layer_workspace(p, block, micro, true, parts, part);
     item_operand(&p->b, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
-    item_carried(p, block, micro, true);
+    item_carried(p, block, micro, true, part);
     item_accumulator(p, block, micro == 0 && part == 0);
     item_operand(&p->b, p->batch, USE_READ);
     item_rope(p);
@@ -354,9 +372,14 @@ static void backward_part(program *p, int block, int micro, const layer_parts *p
 static void backward(program *p, int block, int first, int end)
 {
     const layer_parts *parts = schedule_kept_parts(p->b.in, layout_of(p, block), block, true, &p->parts_backward);
-    for (int part = 0; part < parts->n; part++)
-        for (int m = first; m < end; m++)
-            backward_part(p, block, m, parts, part);
+    const int together = shape_parts(p->shape) > 1 ? 1 : end - first;
+    for (; first < end; first += together)
+        for (int part = 0; part < parts->n; part++)
+            for (int m = first; m < first + together; m++)
+                if (parts->part[part].kind == PART_EXCHANGE)
+                    exchange_heads(p, block, m, true, parts, part);
+                else
+                    backward_part(p, block, m, parts, part);
 }
 
 /* ---- gradients ---- */
@@ -773,7 +796,7 @@ static void make_placements(program *p, schedule_kind kind)
     p->routing = !routing_bytes(p->model, p->shape) ? -1
                                                     : placement(p, OBJECT_ROUTING, -1, TIER_DEVICE, routing_bytes(p->model, p->shape));
     p->rope = !config->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
-                                     (uint64_t)model_rope_offset(config, config->ropes_n, p->shape->seq_len) * sizeof(float));
+                                     (uint64_t)model_rope_offset(config, config->ropes_n, shape_length(p->shape)) * sizeof(float));
     make_chunk_objects(p, kind);
     for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
         p->rows_gradient[t] = p->plan->update == UPDATE_BACKWARD || !schedule_updates_rows(p->b.in, t) ? -1

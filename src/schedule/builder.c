@@ -10,7 +10,7 @@ const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient",
                                                 "partial sums", "partial sums of a tied table", "sums of rows"};
 const char *const task_names[TASK_KINDS] = {"input", "output", "copy", "read", "write", "look_up", "embed", "layer", "head",
                                             "head_eval", "layer_backward", "finish", "embed_finish", "rows_finish", "update",
-                                            "embed_backward", "scatter", "scatter_tied", "gather"};
+                                            "embed_backward", "scatter", "scatter_tied", "heads", "gather"};
 
 bool builder_room(builder *b, void **array, int n, int *capacity, size_t size)
 {

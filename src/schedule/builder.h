@@ -89,6 +89,8 @@ void item_workspace(builder *b, uint64_t bytes);               /* for this item 
 void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first);
 /* The task that has just ended is this part of a layer, and takes this share of its time. */
 void item_is_part(builder *b, int part, double share);
+/* It exchanges so many bytes of a layer's forward or backward. */
+void item_exchanges(builder *b, bool backward, uint64_t bytes);
 
 /* Returns a buffer on tier `t` for the object (USE_READ: with its contents; USE_WRITE: to be changed), and raises *key to the lowest key
  * that the task which uses it may have. */

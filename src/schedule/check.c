@@ -56,7 +56,7 @@ static int check_queue(const checker *checker, int i)
     bool compute = true;
     switch (t->kind) {
     case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE: case TASK_LOOK_UP:
-    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: compute = false; break;
+    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_HEADS: case TASK_GATHER: compute = false; break;
     default: break;
     }
     if (compute && t->queue != QUEUE_COMPUTE)
@@ -118,7 +118,7 @@ uint64_t check_object_bytes(const checker *checker, object_kind kind, int index,
     case OBJECT_ROWS_SUMS: return schedule_rows_sums_bytes(checker->in->model, shape);
     case OBJECT_PARTIAL: return partial_bytes(checker->in->packing, checker->in->model, micro, index);
     case OBJECT_PARTIAL_TIED: return partial_bytes(checker->in->packing, checker->in->model, 0, index);
-    case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
+    case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape_length(shape)) * sizeof(float);
     default: return 0;
     }
 }
@@ -133,7 +133,8 @@ static bool identity_exists(const checker *checker, const buffer *b)
     case OBJECT_SAVED: return b->index >= 1 && b->index <= checker->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(checker, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && checker->first_trained <= checker->layers;
-    case OBJECT_OPEN: return has_experts(checker, b->index) && micro && checker->in->plan->ranges;
+    case OBJECT_OPEN: return is_layer(checker, b->index) && micro &&
+        (is_divided(checker) || (has_experts(checker, b->index) && checker->in->plan->ranges));
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(checker->in->model, checker->in->shape);
     case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(checker, b->kind, -1, b->micro);
     case OBJECT_ROWS:
@@ -286,6 +287,8 @@ static int facts_of_block(checker *checker, int block, int chunks0)
         f->saved_bytes = layout.saved_bytes;
         f->forward_bytes = layout.forward_workspace;
         f->backward_bytes = layout.backward_workspace;
+        f->forward_open = align_up(layout.forward_workspace, PAGE) + layout.forward_sequence;
+        f->backward_open = align_up(layout.backward_workspace, PAGE) + layout.backward_sequence;
         f->complete = in->plan->blocks[block - 1].level == SAVE_INPUT ? 1 : 2;
         schedule_parts(in, &layout, block, false, &f->forward);
         schedule_parts(in, &layout, block, true, &f->backward);
@@ -327,7 +330,8 @@ static void facts(checker *checker)
     for (int m = 0; m < checker->micro_n; m++)
         checker->stream[m] = checker->layers + 2;
     for (int block = 1; block <= checker->layers; block++)
-        checker->routed_needed += has_experts(checker, block) ? checker->micro_n * parts_n(checker, block, false) : 0;
+        checker->routed_needed +=
+            has_experts(checker, block) ? checker->micro_n * schedule_computed_parts(&checker->blocks[block].forward) : 0;
 }
 
 static int checker_open(checker *checker)

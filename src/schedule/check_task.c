@@ -72,14 +72,14 @@ static void residual(checker *checker, int micro, int before, int after)
 }
 
 /* What layers hand on, and with `gradient` its gradients: versions count who has written or used it. */
-static void carried(checker *checker, int block, int micro, unsigned use, bool gradient)
+static void carried(checker *checker, int block, int micro, unsigned use, bool gradient, int part)
 {
     const object_kind kind = gradient ? OBJECT_CARRIED_GRADIENT : OBJECT_CARRIED;
     const int before = (gradient ? checker->carried_gradient : checker->carried)[micro];
     if (!use)
         return;
     want *w = add(checker, kind, -1, micro);
-    w->read = use & CARRIED_READ && !(gradient && carried_begins(checker->in->model, block));
+    w->read = use & CARRIED_READ && !(gradient && !part && carried_begins(checker->in->model, block));
     w->write = use & CARRIED_WRITE;
     w->before = before;
     w->after = before + 1;
@@ -91,12 +91,13 @@ static void rope(checker *checker)
         reads(checker, OBJECT_ROPE, -1, -1, 0);
 }
 
-/* Micro-batches must be added in ascending order, those of a visit in each part of a layer before its next part. A block without trained
- * parameters has no sums. */
+/* Micro-batches must be added in ascending order, those of a visit in each part of a layer before its next part; if sequences are divided,
+ * each in all parts. A block without trained parameters has no sums. */
 static int sum_up(checker *checker, int i, int block, int micro, int part)
 {
-    const int visit = checker->in->plan->visit, parts = parts_n(checker, block, true);
-    const int in = parts > 1 ? micro / visit * visit * parts + part * visit + micro % visit : micro;
+    const int visit = is_divided(checker) ? 1 : checker->in->plan->visit, parts = sums_n(checker, block);
+    const int before = parts > 1 ? parts_before(&checker->blocks[block].backward, part) : 0;
+    const int in = parts > 1 ? micro / visit * visit * parts + before * visit + micro % visit : micro;
     if (!has_accumulator(checker, block))
         return 0;
     if (checker->accumulator[block] != in)
@@ -116,12 +117,25 @@ static void layer_workspace(checker *checker, int block, int micro, bool backwar
         return;
     }
     changes(checker, OBJECT_OPEN, block, micro, part, part + 1);
-    checker->wants[checker->wants_n - 1].bytes = align_up(bytes, 4096) * (uint64_t)checker->micro_units;
+    checker->wants[checker->wants_n - 1].bytes = (backward ? f->backward_open : f->forward_open) * (uint64_t)checker->micro_units;
+}
+
+/* Rows for heads, or back, between two parts of a layer. */
+static int heads_wants(checker *checker, int i, const task *t)
+{
+    const int *parts = t->backward ? checker->back : checker->ahead;
+    if (parts[saved_at(checker, t->block, t->micro)] != t->part)
+        return check_fail(checker, i, -1, "another part of the layer comes next");
+    layer_workspace(checker, t->block, t->micro, t->backward, t->part);
+    return 0;
 }
 
 /* What all parts of a layer change: the version before a part, and after it. */
-static int before_part(int block, int part, bool backward, int first)
+static int before_part(const checker *checker, int block, int part, bool backward, int first)
 {
+    const layer_parts *parts = backward ? &checker->blocks[block].backward : &checker->blocks[block].forward;
+    while (part > 0 && parts->part[part - 1].kind == PART_EXCHANGE)
+        part--;
     return part ? check_partial(block, part - 1, backward) : first;
 }
 static int after_part(const checker *checker, int block, int part, bool backward, int last)
@@ -160,7 +174,7 @@ static int forward_wants(checker *checker, int i, int block, int micro, int part
 {
     const block_facts *f = &checker->blocks[block];
     const bool last = part == parts_n(checker, block, false) - 1, writes_saved = f->complete != 1;
-    const int saved = writes_saved ? before_part(block, part, false, 1) : 1;
+    const int saved = writes_saved ? before_part(checker, block, part, false, 1) : 1;
     if (checker->saved[saved_at(checker, block + 1, micro)])
         return check_fail(checker, i, -1, "the micro-batch has passed the block already");
     if (block > 0 && (checker->saved[saved_at(checker, block, micro)] != saved || checker->ahead[saved_at(checker, block, micro)] != part))
@@ -177,8 +191,8 @@ static int forward_wants(checker *checker, int i, int block, int micro, int part
         writes(checker, OBJECT_SAVED, block + 1, micro, 1);
     if (is_step(checker) && has_experts(checker, block))
         writes(checker, OBJECT_ROUTING, -1, -1, checker->routed + 1);
-    residual(checker, micro, before_part(block, part, false, block), after_part(checker, block, part, false, block + 1));
-    carried(checker, block, micro, carried_use_of(checker->in->model, block).forward, false);
+    residual(checker, micro, before_part(checker, block, part, false, block), after_part(checker, block, part, false, block + 1));
+    carried(checker, block, micro, carried_use_of(checker->in->model, block).forward, false, part);
     reads(checker, OBJECT_BATCH, -1, -1, 1);
     return block_weights(checker, i, block, block > 0 ? &f->forward.part[part] : NULL);
 }
@@ -211,12 +225,12 @@ static int backward_wants(checker *checker, int i, int block, int micro, int par
         return check_fail(checker, i, -1, "nothing is trained in the block or before it");
     reads(checker, OBJECT_SAVED, block, micro, f->complete);
     layer_workspace(checker, block, micro, true, part);
-    changes(checker, OBJECT_STREAM_GRADIENT, -1, micro, before_part(block, part, true, block + 1),
+    changes(checker, OBJECT_STREAM_GRADIENT, -1, micro, before_part(checker, block, part, true, block + 1),
             after_part(checker, block, part, true, block));
-    residual(checker, micro, before_part(block, part, true, residual_gradient(checker, block + 1)),
+    residual(checker, micro, before_part(checker, block, part, true, residual_gradient(checker, block + 1)),
              after_part(checker, block, part, true, residual_gradient(checker, block)));
-    carried(checker, block, micro, carried_use_of(checker->in->model, block).backward, false);
-    carried(checker, block, micro, carried_use_of(checker->in->model, block).gradient, true);
+    carried(checker, block, micro, carried_use_of(checker->in->model, block).backward, false, part);
+    carried(checker, block, micro, carried_use_of(checker->in->model, block).gradient, true, part);
     reads(checker, OBJECT_BATCH, -1, -1, 1);
     rope(checker);
     if (checker->in->shape->router_aux > 0 && has_experts(checker, block))
@@ -230,6 +244,15 @@ static int backward_wants(checker *checker, int i, int block, int micro, int par
 static bool has_tied_rows(const checker *checker, int chunk)
 {
     return chunk_has_tied_rows(checker->in->packing, checker->in->model, chunk);
+}
+
+/* Tasks of backward that have changed the gradients of what layers hand on, when all have. */
+static int all_carried(const checker *checker)
+{
+    int n = 0;
+    for (int block = 1; block <= checker->layers; block++)
+        n += carried_use_of(checker->in->model, block).gradient & CARRIED_WRITE ? sums_n(checker, block) : 0;
+    return n;
 }
 
 /* What the gradients of the embedding's tables are summed from. */
@@ -259,7 +282,7 @@ static int rows_finish_wants(checker *checker, int i)
     workspace(checker, embedding_sums_bytes(checker->in->model, checker->in->shape));
     reads(checker, OBJECT_BATCH, -1, -1, 1);
     for (int m = 0; m < checker->micro_n; m++)
-        reads(checker, OBJECT_CARRIED_GRADIENT, -1, m, checker->layers);
+        reads(checker, OBJECT_CARRIED_GRADIENT, -1, m, all_carried(checker));
     return 0;
 }
 
@@ -499,23 +522,28 @@ static bool has_place(const checker *checker, const task *t)
     case TASK_ROWS_FINISH: block = t->block == 0 && inputs_are_trained(checker->in->model); micro = chunk = false; break;
     case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_EMBED_BACKWARD: block = t->block == 0 && has_accumulator(checker, 0); micro = chunk = false; break;
+    case TASK_HEADS: block = is_layer(checker, t->block); micro = true; chunk = false; break;
     case TASK_SCATTER_TIED: block = t->block == checker->layers + 1; micro = false; chunk = true; break;
     case TASK_GATHER: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
     default: return !t->first && !t->part;
     }
-    bool forward = t->kind == TASK_EMBED || t->kind == TASK_LOOK_UP || t->kind == TASK_LAYER ||
+    bool forward = (t->kind == TASK_HEADS && !t->backward) || t->kind == TASK_EMBED || t->kind == TASK_LOOK_UP || t->kind == TASK_LAYER ||
                    t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
     const bool of_ranks = t->kind == TASK_EMBED_BACKWARD || t->kind == TASK_SCATTER || t->kind == TASK_SCATTER_TIED ||
-                          t->kind == TASK_GATHER;
+                          t->kind == TASK_HEADS || t->kind == TASK_GATHER;
     if (of_ranks && (!is_shared(checker) || (t->kind == TASK_EMBED_BACKWARD) != (t->queue == QUEUE_COMPUTE) ||
                      (t->kind != TASK_EMBED_BACKWARD && t->queue != QUEUE_RANKS)))
         return false;
     bool here = t->kind == TASK_UPDATE || t->kind == TASK_GATHER ||
         (t->kind == TASK_HEAD_EVAL ? checker->s->kind == SCHEDULE_EVAL : is_step(checker)) ||
                 (forward && checker->s->kind == SCHEDULE_EVAL);
-    const bool of_layer = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD;
-    const bool part = block && t->part >= 0 && t->part < (of_layer ? parts_n(checker, t->block, t->kind == TASK_LAYER_BACKWARD) : 1);
+    const bool of_layer = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEADS;
+    const bool backward = t->kind == TASK_LAYER_BACKWARD || (t->kind == TASK_HEADS && t->backward);
+    bool part = block && t->part >= 0 && t->part < (of_layer ? parts_n(checker, t->block, backward) : 1);
+    if (part && of_layer)
+        part = (t->kind == TASK_HEADS) ==
+               ((backward ? checker->blocks[t->block].backward : checker->blocks[t->block].forward).part[t->part].kind == PART_EXCHANGE);
     bool first = (t->kind == TASK_HEAD || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD_EVAL) && t->micro == 0;
     return block && part && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;
 }
@@ -538,6 +566,7 @@ int check_task_wants(checker *checker, int i)
     case TASK_EMBED_BACKWARD: return embed_backward_wants(checker, i);
     case TASK_SCATTER: return scatter_wants(checker, i, t->block, t->chunk);
     case TASK_SCATTER_TIED: return scatter_tied_wants(checker, i, t->chunk);
+    case TASK_HEADS: return heads_wants(checker, i, t);
     case TASK_GATHER: return gather_wants(checker, i, t->chunk);
     default: return update_wants(checker, i, t->chunk);
     }
@@ -591,6 +620,7 @@ void check_task_done(checker *checker, int i)
     case TASK_EMBED_BACKWARD: checker->accumulator[0] = checker->micro_n; break;
     case TASK_SCATTER: checker->scattered[piece_at(checker, t->block, t->chunk)] = 1; break;
     case TASK_SCATTER_TIED: checker->tied_scattered[t->chunk] = 1; break;
+    case TASK_HEADS: (t->backward ? checker->back : checker->ahead)[saved_at(checker, t->block, t->micro)]++; break;
     case TASK_GATHER:
         checker->weights[t->chunk] = is_sharded(checker, t->chunk) ? checker->weights[t->chunk] : whole_weights(checker);
         break;

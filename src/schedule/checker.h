@@ -19,7 +19,7 @@
  *   accumulator       number of micro-batches in the sum, each once for every part of its layer
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
  *                     of both: negative: between two parts of a layer
- *   open layer        number of the layer's parts that have written it
+ *   open layer        number of the layer's parts that have written it, exchanges among them
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   carried           number of blocks that have written it; its gradient: number of blocks of backward that have used it
  *   rows              number of tiers from which they were looked up
@@ -39,6 +39,7 @@ typedef struct segment {
 
 typedef struct block_facts {
     uint64_t saved_bytes, forward_bytes, backward_bytes, accumulator_bytes;
+    uint64_t forward_open, backward_open; /* of a layer in parts, what is kept between them for each unit */
     int complete;         /* version of a complete saved set */
     layer_parts forward, backward; /* of a layer */
     int chunks0, chunks_n; /* range of checker.chunk_list: chunks that its computation reads */
@@ -121,10 +122,21 @@ static inline int parts_n(const checker *checker, int block, bool backward)
 {
     return !is_layer(checker, block) ? 1 : backward ? checker->blocks[block].backward.n : checker->blocks[block].forward.n;
 }
-static inline int all_sums(const checker *checker, int block)
+/* Those that compute: all but exchanges. Their number before one; all of backward. */
+static inline int parts_before(const layer_parts *parts, int part)
 {
-    return checker->micro_n * parts_n(checker, block, true);
-} /* accumulator's last version */
+    int n = 0;
+    for (int i = 0; i < part; i++)
+        n += parts->part[i].kind != PART_EXCHANGE;
+    return n;
+}
+static inline int sums_n(const checker *checker, int block)
+{
+    return is_layer(checker, block) ? schedule_computed_parts(&checker->blocks[block].backward) : 1;
+}
+/* The accumulator's last version. */
+static inline int all_sums(const checker *checker, int block) { return checker->micro_n * sums_n(checker, block); }
+static inline bool is_divided(const checker *checker) { return shape_parts(checker->in->shape) > 1; }
 uint64_t check_object_bytes(const checker *checker, object_kind kind, int index, int micro); /* not for workspaces */
 
 static inline bool has_experts(const checker *checker, int block)

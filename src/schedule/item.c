@@ -46,6 +46,14 @@ void item_is_part(builder *b, int part, double share)
     b->s->tasks[b->s->tasks_n - 1].share = share;
 }
 
+void item_exchanges(builder *b, bool backward, uint64_t bytes)
+{
+    if (b->recording || b->failed)
+        return;
+    b->s->tasks[b->s->tasks_n - 1].backward = backward;
+    b->s->tasks[b->s->tasks_n - 1].bytes = bytes;
+}
+
 void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
 {
     const item *x = &b->item;

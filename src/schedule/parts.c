@@ -1,5 +1,7 @@
 #include "schedule/schedule.h"
 
+#include "layer/sequence.h"
+
 /* Experts of a piece of a matrix; all, if it is one piece or the block has none. */
 static int64_t experts_of_piece(const schedule_input *in, int block, param_role role)
 {
@@ -25,7 +27,9 @@ void schedule_parts(const schedule_input *in, const layer_layout *layout, int bl
     const int n = backward ? layout->backward_n : layout->forward_n;
     int64_t up = 0, down = 0;
     *out = (layer_parts){1, {{.end = n, .matrix = PARAM_NONE, .whole = true, .share = 1}}};
-    if (has_ranges(in, block, &up, &down))
+    if (shape_parts(in->shape) > 1)
+        sequence_parts(out, in->model, block - 1, in->shape, layout, backward);
+    else if (has_ranges(in, block, &up, &down))
         layer_parts_find(out, in->model, block - 1, in->shape, layout, backward, up, down);
 }
 
@@ -44,6 +48,8 @@ bool schedule_part_reads(const schedule_input *in, const layer_part *part, int c
 {
     const packing *packing = in->packing;
     bool reads = part->whole;
+    if (!reads && (part->kind != PART_UNITS || part->first == part->end))
+        return false;
     for (int i = 0; i < packing->chunks[chunk].pieces_n && !reads; i++) {
         const piece *piece = chunk_piece(packing, chunk, i);
         const param *a = &in->model->params[piece->param];

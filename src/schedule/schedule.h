@@ -110,6 +110,7 @@ typedef enum task_kind {
     TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
     TASK_SCATTER,        /* sends the accumulators of `block` to the ranks of `chunk`'s shards; receives partial sums from all ranks */
     TASK_SCATTER_TIED,   /* the same with the head's accumulators of a tied table, of which `chunk` has rows */
+    TASK_HEADS,          /* rows of a layer's q, k, v and the like for heads, or back, with the ranks that share the sequences */
     TASK_GATHER,         /* receives the shards of `chunk`'s weights: whole chunks in place after an update, sharded ones into a buffer */
     TASK_KINDS
 } task_kind;
@@ -123,6 +124,8 @@ typedef struct task {
     int block, micro, chunk;  /* -1: none */
     int part;                 /* of a layer's parts (schedule_parts); 0 for other tasks */
     double share;             /* of the layer's time that the part takes; 1 for other tasks */
+    bool backward;            /* TASK_HEADS: of the layer's backward */
+    uint64_t bytes;           /* of TASK_HEADS: what this rank sends, its own part included */
     bool first;               /* first micro-batch of the step for this block: overwrite the accumulators */
     int operand0, operands_n; /* copies: [0] source, [1] destination */
     int wait[QUEUES];         /* index of the task of that queue to wait for, or -1 */
@@ -189,10 +192,23 @@ typedef struct kept_parts { const layer_layout *layout; int64_t up, down; layer_
 const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *layout, int block, bool backward, kept_parts *k);
 /* Does the part need a chunk that its block reads? */
 bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk);
-/* The workspace that a layer in parts keeps for one unit. */
-static inline uint64_t schedule_open_bytes(const layer_layout *layout, bool backward)
+/* Parts with steps, which are all but exchanges. */
+static inline int schedule_computed_parts(const layer_parts *parts)
+{
+    int n = 0;
+    for (int i = 0; i < parts->n; i++)
+        n += parts->part[i].kind != PART_EXCHANGE;
+    return n;
+}
+/* The workspace that a layer in parts keeps for one unit: its own, and a share of what its sequence's units have together, which is behind
+ * theirs. */
+static inline uint64_t schedule_own_bytes(const layer_layout *layout, bool backward)
 {
     return align_up(backward ? layout->backward_workspace : layout->forward_workspace, 4096);
+}
+static inline uint64_t schedule_open_bytes(const layer_layout *layout, bool backward)
+{
+    return schedule_own_bytes(layout, backward) + (backward ? layout->backward_sequence : layout->forward_sequence);
 }
 static inline tier schedule_memory(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 

@@ -209,6 +209,21 @@ static void saved_moves(const space *space, const candidate *cand, tier place, d
         backward->exposed += staged ? to : read;
 }
 
+/* Exchanges of heads, which nothing overlaps. */
+static void exchange_loads(const space *space, const candidate *cand, double micros, double units, load *forward, load *backward)
+{
+    for (int i = 0; i < space->layers && space->heads; i++) {
+        const heads_bytes *b = &space->heads[space->layouts.kind[i]][cand->level[i]];
+        for (int k = 0; k < b->n; k++) {
+            load *l = b->backward[k] ? backward : forward;
+            if (b->backward[k] && (i < space->passing || !space->in->training))
+                continue;
+            l->exposed += micros * (heads_exchange_ns(space->in->costs, space->in->shape, (double)b->bytes[k] * units) +
+                                    space->in->costs->task_ns);
+        }
+    }
+}
+
 static void block_loads(const space *space, const candidate *cand, load *forward, load *backward)
 {
     unsigned moved[LAYER_SET_KINDS][SAVE_LEVELS][TIERS], swapped = 0; /* layers */
@@ -236,6 +251,7 @@ static void block_loads(const space *space, const candidate *cand, load *forward
                 if (moved[kind][level][place])
                     saved_moves(space, cand, place, (double)space->layouts.layout[kind][level].saved_bytes * per_micro,
                                 micros * moved[kind][level][place] * leave, again, forward, backward);
+    exchange_loads(space, cand, micros, per_micro, forward, backward);
     forward->ns[QUEUE_COMPUTE] +=
         units * (ahead + costs->embed_ns) - following * warm_ahead + micros * (space->layers + 1) * costs->task_ns;
     if (space->in->training)
@@ -319,11 +335,13 @@ static const layer_layout *layout_of(const space *space, const candidate *cand, 
     return layer_set_layout(&space->layouts, layer, cand->level[layer]);
 }
 
-/* The workspace of a layer: of one unit, or in parts of all units of a visit. */
+/* The workspace of a layer: of one unit; in parts of all units of a visit; of divided sequences those of a micro-batch. */
 static uint64_t workspace_of(const space *space, const candidate *cand, int layer, bool backward, uint64_t group)
 {
     const layer_layout *layout = layout_of(space, cand, layer);
     const uint64_t bytes = backward ? layout->backward_workspace : layout->forward_workspace;
+    if (shape_parts(space->in->shape) > 1)
+        return schedule_open_bytes(layout, backward) * (uint64_t)(cand->micro_batch / space->in->shape->unit_seqs);
     return space->chunkings[cand->chunking].ranges && layer_parts_are_possible(space->in->model, layer) ? bytes * group
                                                                                                                           : bytes;
 }

@@ -19,7 +19,8 @@ static int64_t units_times_layers(const search_input *in, int64_t units) { retur
 static int64_t fewer_units(const search_input *in)
 {
     const step_shape *shape = in->shape;
-    const int64_t least = in->micro_batch ? in->micro_batch / shape->unit_seqs : 1, enough = ENOUGH / in->model->config.layers;
+    const int64_t least = in->micro_batch ? in->micro_batch / shape->unit_seqs : shape_together(shape);
+    const int64_t enough = ENOUGH / in->model->config.layers;
     int64_t units = enough;
     while (units > 0 && (shape->units_n % units || units % least))
         units--;

@@ -13,7 +13,7 @@ static int step_fits(const search_input *in, const step_shape *shape, pt_error *
 
 bool search_can_cut(const step_shape *shape, int64_t micro_batch)
 {
-    return !micro_batch || (micro_batch % shape->unit_seqs == 0 && shape->batch % micro_batch == 0);
+    return !micro_batch || (micro_batch % shape_least_micro(shape) == 0 && shape->batch % micro_batch == 0);
 }
 
 /* Halves the number of sequences n times, equally in each lane; from one per lane on, halves their length. False: there is no such step. */

@@ -1,5 +1,6 @@
 #include "search/space.h"
 
+#include "layer/sequence.h"
 #include "search/stride.h"
 
 #include <stdio.h>
@@ -278,7 +279,7 @@ static int divisors(int64_t n)
 
 bool space_divides(const search_input *in, int64_t units)
 {
-    return in->shape->units_n % units == 0 && in->part_of_units % units == 0;
+    return in->shape->units_n % units == 0 && in->part_of_units % units == 0 && units % shape_together(in->shape) == 0;
 }
 
 /* Visits of all `micros` micro-batches of a step, of fewer and fewer, down to one: `most` of them, including both ends. */
@@ -326,7 +327,7 @@ static void fill_sizes(space *space)
     head_layout_init(&space->head, m, shape);
     space->placement_bytes = paged(tokens * batch_token_bytes(m, shape)) + paged(loss_bytes(shape)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) + paged(routing_bytes(m, shape)) +
-                    paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
+                    paged((uint64_t)(shape_length(shape) * m->config.head_dim) * sizeof(float));
     space->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     space->residual_bytes = residual_bytes(m, shape);
     carried_layout_init(&space->carries, m, shape);
@@ -355,9 +356,39 @@ static int model_stride(const space *space)
 bool search_has_ranges(const search_input *in)
 {
     bool has = false;
-    for (int i = 0; i < in->model->config.layers && !has && !in->costs->network_ns; i++)
+    if (in->costs->network_ns || shape_parts(in->shape) > 1)
+        return false;
+    for (int i = 0; i < in->model->config.layers && !has; i++)
         has = layer_parts_are_possible(in->model, i);
     return has;
+}
+
+static void add_heads(const space *space, int layer, const layer_layout *layout, bool backward, heads_bytes *out)
+{
+    layer_parts parts;
+    sequence_parts(&parts, space->in->model, layer, space->in->shape, layout, backward);
+    for (int i = 0; i < parts.n; i++)
+        if (parts.part[i].kind == PART_EXCHANGE) {
+            out->backward[out->n] = backward;
+            out->bytes[out->n++] = parts.part[i].bytes;
+        }
+}
+
+static int list_heads(space *space)
+{
+    const layer_set *all = &space->layouts;
+    if (shape_sharers(space->in->shape) < 2)
+        return 0;
+    space->heads = calloc((size_t)all->kinds_n, sizeof *space->heads);
+    for (int layer = 0; space->heads && layer < space->layers; layer++)
+        for (int level = 0; level < SAVE_LEVELS; level++) {
+            heads_bytes *of = &space->heads[all->kind[layer]][level];
+            if (of->n)
+                continue; /* a layer of the kind is listed */
+            add_heads(space, layer, layer_set_layout(all, layer, (save_level)level), false, of);
+            add_heads(space, layer, layer_set_layout(all, layer, (save_level)level), true, of);
+        }
+    return space->heads ? 0 : -1;
 }
 
 int space_open(space *space, const search_input *in, pt_error *e)
@@ -376,6 +407,8 @@ int space_open(space *space, const search_input *in, pt_error *e)
     if (layer_set_init(&space->layouts, in->model, in->shape, e))
         return PT_FAILED;
     fill_sizes(space);
+    if (list_heads(space))
+        return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     add_splits(space);
     space->memory = memory_open();
     int failed = !space->memory    ? pt_fail(e, PT_FAILED, "out of memory while searching for a plan")
@@ -397,6 +430,8 @@ void space_close(space *space)
     memory_close(space->memory);
     space->memory = NULL;
     layer_set_free(&space->layouts);
+    free(space->heads);
+    space->heads = NULL;
 }
 
 void space_correct(space *space, const candidate *cand, const uint64_t needs[TIERS])

@@ -65,6 +65,10 @@ typedef struct candidate {
     unsigned char level[MODEL_MAX_LAYERS], place[MODEL_MAX_LAYERS];
 } candidate;
 
+/* What a layer's exchanges of heads send for one unit, of forward or of backward. */
+enum { HEADS_EXCHANGES = 6 };
+typedef struct heads_bytes { int n; bool backward[HEADS_EXCHANGES]; uint64_t bytes[HEADS_EXCHANGES]; } heads_bytes;
+
 typedef struct space {
     const search_input *in;
     search_input given;      /* copy of the input, with `layouts` */
@@ -76,6 +80,7 @@ typedef struct space {
     chunking chunkings[SPACE_CHUNKINGS];
     split splits[SPACE_SPLITS];
     layer_set layouts;
+    heads_bytes (*heads)[SAVE_LEVELS]; /* of each kind of layer; NULL: no ranks share sequences */
     head_layout head;
     int stride;              /* from the model of Deep Optimizer States, for the rates of device, host and link; 0: no stride pays */
     uint64_t placement_bytes;     /* batch, losses and the like, on the device */

@@ -290,7 +290,8 @@ static int take_lanes(job *j, const json_source *file, pt_error *e)
     int failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
     if (!failed)
         failed = json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, e);
-    if (!failed && !j->o.lanes && j->shape.batch % lanes == 0) /* else it has another batch size, which is reported */
+    const bool fits = !lanes_check((int)lanes, "lanes", j->shape.batch, j->shape.seq_len, NULL);
+    if (!failed && !j->o.lanes && fits) /* else it has another batch size, which is reported */
         step_shape_in_lanes(&j->shape, j->model, (int)lanes);
     return failed;
 }

@@ -1,11 +1,13 @@
 #include "train/lighter.h"
 
+#include "layer/sequence.h"
 #include "optimizer/optimizer.h"
 #include "options/table.h"
 #include "train/block_turns.h"
 #include "train/model_options.h"
 #include "train/options.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,10 +31,9 @@ static int lighter_open(lighter *l, const planning *planning, const pt_train_opt
         failed = model_of_options(&l->o, 0, NULL, &l->model, &own);
     if (!failed)
         failed = shape_of_options(&l->o, l->model, &l->shape, &own);
-    if (!failed && planning->ranks > 1) {
-        const step_shape whole = l->shape;
-        failed = step_shape_of_rank(&l->shape, &whole, planning->ranks, 0, &own);
-    }
+    const step_shape whole = l->shape;
+    if (!failed)
+        failed = step_shape_of_rank(&l->shape, &whole, planning->ranks > 1 ? planning->ranks : 1, 0, &own);
     if (failed && failed != PT_USAGE && e)
         *e = own;
     if (failed)
@@ -65,9 +66,9 @@ static void add_option(char out[MISFIT_CHANGE_BYTES], const char *option)
 /* --batch-size counts the sequences of all ranks. */
 static void add_step(const planning *planning, const step_shape *shape, char out[MISFIT_CHANGE_BYTES])
 {
-    misfit_append(out, MISFIT_CHANGE_BYTES, "%s`batch_size` %lld", out[0] ? " " : "", (long long)(shape->batch * shape_ranks(shape)));
+    misfit_append(out, MISFIT_CHANGE_BYTES, "%s`batch_size` %lld", out[0] ? " " : "", (long long)shape_sequences(shape));
     if (shape->seq_len < planning->shape->seq_len)
-        misfit_append(out, MISFIT_CHANGE_BYTES, " `seq_len` %lld", (long long)shape->seq_len);
+        misfit_append(out, MISFIT_CHANGE_BYTES, " `seq_len` %lld", (long long)shape_length(shape));
     if (!search_can_cut(shape, planning->search.micro_batch))
         add_option(out, "`micro_batch` 0");
 }
@@ -172,7 +173,7 @@ static int fits_length(const planning *planning, int64_t n, pt_error *e)
     pt_train_options o = *planning->o;
     lighter l;
     o.seq_len = n;
-    o.batch_size = planning->ranks > 1 ? planning->ranks : 1;
+    o.batch_size = planning->ranks > 1 && sequence_check(planning->model, planning->shape, INT_MAX, "ranks", NULL) ? planning->ranks : 1;
     o.micro_batch = 0;
     o.lanes = 0;
     int found = lighter_open(&l, planning, &o, e);

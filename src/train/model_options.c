@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "layer/sequence.h"
 #include "model/base_mark.h"
 #include "model/lanes.h"
 #include "model/weights.h"
@@ -87,23 +88,6 @@ int model_of_options(const pt_train_options *o, int64_t labels, new_tokens *adde
     return failed || !adds ? failed : check_new_rows(*out, e);
 }
 
-static int refuse_ranks(int ranks, int64_t batch, pt_error *e)
-{
-    const int64_t less = batch / ranks * ranks;
-    int64_t fewer = ranks < batch ? ranks - 1 : batch;
-    char steps[48] = "", others[48] = "";
-    while (batch % fewer)
-        fewer--;
-    if (less)
-        snprintf(steps, sizeof steps, "%lld or ", (long long)less);
-    if (fewer > 1)
-        snprintf(others, sizeof others, ", or `ranks` %lld", (long long)fewer);
-    return pt_fail(e, PT_USAGE,
-                   "`ranks` %d does not divide the %lld sequence%s of a step, of which each rank computes as many: give `batch_size` "
-                   "%s%lld%s",
-                   ranks, (long long)batch, plural((uint64_t)batch), steps, (long long)(less + ranks), others);
-}
-
 /* Positions that a rotary model knows: some configurations have those before their scaling. 0: any number. */
 static int64_t rotary_positions(const model_config *config)
 {
@@ -162,9 +146,10 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *shape, pt_
     shape->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;
     shape->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
-    if (!o->lanes && o->ranks > 1 && shape->batch % o->ranks)
-        return refuse_ranks(o->ranks, shape->batch, e);
-    failed = lanes_check(lanes, shape->batch, e);
+    const char *option = o->lanes ? "lanes" : "ranks";
+    failed = lanes_check(lanes, option, shape->batch, shape->seq_len, e);
+    if (!failed)
+        failed = sequence_check(m, shape, lanes, option, e);
     if (!failed && lanes > 1)
         step_shape_in_lanes(shape, m, lanes);
     return failed;

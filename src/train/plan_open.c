@@ -106,7 +106,7 @@ static int cut_for_ranks(pt_plan *p, pt_error *e)
 {
     const step_shape whole = p->shape;
     p->planning.ranks = p->o.ranks;
-    return p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
+    return step_shape_of_rank(&p->shape, &whole, p->o.ranks > 1 ? p->o.ranks : 1, 0, e);
 }
 
 /* first: it is not one of the ways; also explain what would help. */

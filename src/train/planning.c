@@ -225,7 +225,7 @@ static int cut_units(planning *planning, pt_error *e)
 static int choose_micro_batch(planning *planning, pt_error *e)
 {
     const pt_train_options *o = planning->o;
-    const int64_t batch = planning->shape->batch;
+    const int64_t together = shape_together(planning->shape), batch = planning->shape->batch / together;
     int64_t n = o->micro_batch;
     if (n && batch % n)
         return shape_ranks(planning->shape) > 1
@@ -233,12 +233,12 @@ static int choose_micro_batch(planning *planning, pt_error *e)
                              "or leave it out", (long long)n, (long long)batch, (long long)batch * shape_ranks(planning->shape))
                    : pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide `batch_size` %lld: give a divisor, or leave it out",
                              (long long)n, (long long)batch);
-    while (n < batch && !search_can_cut(planning->shape, n))
+    while (n < batch && !search_can_cut(planning->shape, n * together))
         n++;
     if (n != o->micro_batch)
         options_notice(o, "`micro_batch` is raised from %lld to %lld: at least %lld sequences are computed together",
                        (long long)o->micro_batch, (long long)n, (long long)planning->shape->unit_seqs);
-    planning->search.micro_batch = n;
+    planning->search.micro_batch = n * together;
     return 0;
 }
 

@@ -68,7 +68,8 @@ int ranks_agree_on_arithmetic(const trainer *trainer, pt_error *e)
 
 int ranks_cut(trainer *trainer, pt_error *e)
 {
-    return trainer->comm ? step_shape_of_rank(&trainer->own_shape, &trainer->job.shape, trainer->comm->ranks, trainer->comm->rank, e) : 0;
+    const comm *c = trainer->comm;
+    return step_shape_of_rank(&trainer->own_shape, &trainer->job.shape, c ? c->ranks : 1, c ? c->rank : 0, e);
 }
 
 int ranks_share(const trainer *trainer, void *data, size_t bytes, pt_error *e)

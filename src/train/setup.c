@@ -82,7 +82,7 @@ static int make_plan(trainer *trainer, pt_error *e)
         failed = ranks_reach_devices(trainer, e);
     planning->o = &trainer->job.o;
     planning->model = trainer->job.model;
-    planning->shape = trainer->comm ? &trainer->own_shape : &trainer->job.shape;
+    planning->shape = &trainer->own_shape;
     planning->ranks = trainer->comm ? trainer->ranks_here : 1;
     planning->on_device = trainer->comm ? trainer->ranks_on_gpu : 1;
     planning->evaluates = trainer->job.eval || reference_is_used(&trainer->job);

@@ -5,6 +5,7 @@
 #include "model/adapter.h"
 #include "model/lanes.h"
 #include "run/evaluation.h"
+#include "run/sequences.h"
 #include "train/best.h"
 #include "train/block_turns.h"
 #include "train/checkpoint.h"
@@ -66,24 +67,21 @@ static int run_baseline(trainer *trainer, double *kl, pt_error *e)
     return failed;
 }
 
+static int load_sequence(void *arg, uint64_t sequence, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    const trainer *trainer = arg;
+    const uint64_t index = (uint64_t)(trainer->at.step * trainer->job.shape.batch) + sequence;
+    return dataset_sample(trainer->job.data, index, (uint64_t)trainer->job.epoch_samples, row, counts, e);
+}
+
 static int load_batch(trainer *trainer, dataset_counts *counts, pt_error *e)
 {
-    const executor_batch b = executor_input(trainer->engine.x);
-    const step_shape *shape = trainer_shape(trainer);
-    int failed = 0;
     *counts = (dataset_counts){0};
-    for (int64_t i = 0; i < shape->batch; i++) {
-        const uint64_t index = (uint64_t)(trainer->at.step * trainer->job.shape.batch + shape->rank * shape->batch + i);
-        const int64_t at = i * shape->seq_len;
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, shape->weighted ? b.weights + at : NULL};
-        failed = dataset_sample(trainer->job.data, index, (uint64_t)trainer->job.epoch_samples, &row, counts, e);
-        if (failed)
-            return failed;
-    }
-    if (reference_is_used(&trainer->job) && (failed = load_references(trainer, e)))
+    int failed = sequences_load(trainer->engine.x, load_sequence, trainer, counts, e);
+    if (!failed && reference_is_used(&trainer->job))
+        failed = load_references(trainer, e);
+    if (failed)
         return failed;
-    if (shape->documents)
-        executor_place(trainer->engine.x);
     failed = add_counts(trainer, counts, e);
     if (failed)
         return failed;

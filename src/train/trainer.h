@@ -74,7 +74,7 @@ struct pt_trainer {
     char gpu[16];                  /* name of this rank's GPU; "": none was chosen */
     uint64_t gpu_id;
     comm *by_host, *device_comm;   /* exchanges of device memory, through the host, and by the best way. NULL: no other ranks */
-    step_shape own_shape;          /* this rank's part of the job's */
+    step_shape own_shape;          /* this rank's part of the job's; its sequences may be parts of those */
     rank_account accounts[COMM_RANKS_MOST]; /* set when the account of the run is written */
     output out;
     job job;
@@ -98,7 +98,7 @@ typedef struct pt_trainer trainer;
 
 static inline const plan *trainer_plan(const trainer *trainer) { return &trainer->planning.result.best.plan; }
 /* The part of a step that this rank computes. */
-static inline const step_shape *trainer_shape(const trainer *trainer) { return trainer->comm ? &trainer->own_shape : &trainer->job.shape; }
+static inline const step_shape *trainer_shape(const trainer *trainer) { return &trainer->own_shape; }
 schedule_input trainer_schedules(const trainer *trainer); /* pointers into the trainer */
 /* Opens an executor for the plan, and makes the forecast. The engine is EMPTY afterwards. */
 int trainer_open_engine(trainer *trainer, pt_error *e);

@@ -62,9 +62,26 @@ static void a_rank_s_part_of_the_step_is_told(void **state)
     if (!strstr(said, "a step is 16 sequences of 32 tokens") || !strstr(said, "8 ranks: each computes 2 of the sequences"))
         fail_msg("%s", said);
     check_refusal("3 of 8", plan_with(asked, WORDS("--ranks", "3", "--batch-size", "8")), 2,
-                  WORDS("--ranks 3", "give --batch-size 6 or 9, or --ranks 2"));
+                  WORDS("--ranks 3", "give --ranks 2, or --batch-size 6 or 9"));
     check_refusal("more than there are", plan_with(asked, WORDS("--ranks", "8", "--batch-size", "6")), 2,
-                  WORDS("--ranks 8", "give --batch-size 8, or --ranks 6"));
+                  WORDS("--ranks 8", "give --ranks 6, or --batch-size 8"));
+}
+
+/* With more ranks than sequences each has a part of one, and the longest sequence is one that all share. */
+static void ranks_share_a_sequence(void **state)
+{
+    (void)state;
+    words asked = WORDS("--model", fixture("llama"), "--machine", "h100", "--seq-len", "64", "--batch-size", "2");
+    assert_int_equal(plan_with(asked, WORDS("--ranks", "8", "--quiet")), 0);
+    const char *said = text_of(scratch_path("out"));
+    if (!strstr(said, "a step is 2 sequences of 64 tokens") || !strstr(said, "8 ranks: each computes 1 / 4 of the sequences"))
+        fail_msg("%s", said);
+    check_refusal("six of two", plan_with(asked, WORDS("--ranks", "6")), 2, WORDS("--ranks 6", "give --ranks 4, or --batch-size 6"));
+    check_refusal("a state", plan_with(WORDS("--model", fixture("qwen3_5"), "--machine", "h100", "--batch-size", "1"),
+                                       WORDS("--ranks", "2", "--seq-len", "64")), 2,
+                  WORDS("--ranks 2", "state", "give --ranks 1 or --batch-size 2"));
+    check_refusal("a norm of two", plan_with(WORDS("--model", fixture("cohere"), "--machine", "h100", "--batch-size", "1"),
+                                             WORDS("--ranks", "2", "--seq-len", "64")), 2, WORDS("--ranks 2", "norm"));
 }
 
 static void thousands_can_be_planned_for(void **state)
@@ -93,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_ranks_need_less_each),
         cmocka_unit_test(a_rank_s_part_of_the_step_is_told),
+        cmocka_unit_test(ranks_share_a_sequence),
         cmocka_unit_test(thousands_can_be_planned_for),
         cmocka_unit_test(what_a_file_does_not_say_is_asked_for),
     };

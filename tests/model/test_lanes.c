@@ -111,17 +111,19 @@ static void losses_are_added_as_gradients_are(void **unused)
     assert_true(lane_tree(3, third) == 1);
 }
 
-static void lanes_that_do_not_divide_the_batch_are_refused(void **unused)
+static void lanes_that_divide_neither_steps_nor_sequences_are_refused(void **unused)
 {
     (void)unused;
     pt_error e;
-    assert_int_equal(lanes_check(3, 8, &e), PT_USAGE);
+    assert_int_equal(lanes_check(3, "lanes", 8, 16, &e), PT_USAGE);
     assert_non_null(strstr(e.text, "`lanes` 3"));
-    assert_non_null(strstr(e.text, "give `lanes` 2 or `batch_size` 9"));
-    assert_int_equal(lanes_check(9, 8, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "give `lanes` 8 or `batch_size` 9"));
-    for (int lanes = 0; lanes <= 8; lanes += lanes < 2 ? 1 : lanes)
-        assert_int_equal(lanes_check(lanes, 8, &e), 0);
+    assert_non_null(strstr(e.text, "give `lanes` 2, or `batch_size` 6 or 9"));
+    assert_int_equal(lanes_check(9, "ranks", 8, 16, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "give `ranks` 8, or `batch_size` 9"));
+    assert_int_equal(lanes_check(6, "lanes", 2, 16, &e), PT_USAGE); /* three parts */
+    assert_int_equal(lanes_check(8, "lanes", 1, 20, &e), PT_USAGE); /* 20 tokens in eight parts */
+    for (int lanes = 0; lanes <= 64; lanes += lanes < 2 ? 1 : lanes)
+        assert_int_equal(lanes_check(lanes, "lanes", 8, 16, &e), 0);
 }
 
 int main(void)
@@ -129,6 +131,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_lane_is_in_the_tree_once_and_in_order), cmocka_unit_test(ranks_with_whole_subtrees_make_the_tree_of_one),
         cmocka_unit_test(units_of_a_lane_follow_each_other), cmocka_unit_test(losses_are_added_as_gradients_are),
-        cmocka_unit_test(lanes_that_do_not_divide_the_batch_are_refused)};
+        cmocka_unit_test(lanes_that_divide_neither_steps_nor_sequences_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

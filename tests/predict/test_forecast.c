@@ -222,7 +222,7 @@ static void what_is_computed_again_is_what_keeping_everything_saves(void **state
                 l->warm_backward_ns[level] = l->warm_backward_ns[level + 1] + again * random_ns(&r, 0, 1);
             }
         }
-        price.task_ns = c.plan.ranges ? 0 : price.task_ns; /* recomputation by ranges is tasks of its own */
+        price.task_ns = c.plan.ranges || shape_parts(&c.shape) > 1 ? 0 : price.task_ns; /* recomputation may be tasks of its own */
         int failed = forecast_make(&c.input, kinds_of(&c.plan), &price, &now, &e);
         for (int b = 0; b < c.plan.blocks_n; b++)
             c.plan.blocks[b].level = SAVE_ALL;

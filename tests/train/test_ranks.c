@@ -30,7 +30,7 @@
 #include "comm/together.h"
 
 enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 60, EMULATED_PLANS = SANITIZED ? 2 : 6, EMULATED_HEADS = 40 };
-enum { RANKS_MOST = 8 };
+enum { RANKS_MOST = 8, DOCUMENT = 7 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
 
@@ -71,8 +71,11 @@ static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_
         uint32_t w[4];
         rng_words(seed, RNG_TEST, 1000 + (uint32_t)step, (uint64_t)(first + i), w);
         b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
+        b.first[i] = (int32_t)(shape_position(s, i) / DOCUMENT * DOCUMENT);
         b.targets[i] = first + i && w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
     }
+    if (s->documents)
+        executor_place(x);
 }
 
 static int random_state(executor *x, const model *m, uint64_t seed, pt_error *e)
@@ -322,9 +325,10 @@ static void open_case(random_source *r, random_case *c)
             break;
         random_case_close(c);
     }
+    c->shape.documents = random_one_in(&(random_source){r->seed + 14, r->n}, 2);
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* no such update on the host */
     do {
-        c->shape.lanes = random_divisor(r, (int)c->shape.units_n);
+        c->shape.lanes = c->shape.parts > 1 ? (int)c->shape.units_n : random_divisor(r, (int)c->shape.units_n);
     } while (shape_lanes(&c->shape) % lanes);
 }
 

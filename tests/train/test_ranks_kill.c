@@ -608,9 +608,10 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 {
     (void)state;
     NO_OTHER_THREADS();
-    refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
+    refused("8", "4", "--ranks is 8 with 4 lanes", 2);
+    refused("12", "12", "--ranks 12 is more than --batch-size 4", 2);
     refused("3", "4", "--ranks is 3 with 4 lanes", 2);
-    refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
+    refused("2", "3", "--lanes 3 divides neither", 2);
     refused("2", "1", "--ranks is 2 with 1 lane,", 2);
     micro_batch = "3";
     refused("2", "4", "--micro-batch 3 does not divide 2, each rank's part of --batch-size 4", 2);

@@ -43,8 +43,8 @@ static void fill_documents(executor *x, const step_shape *s, uint64_t seed, int 
 {
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
-        const int32_t at = (int32_t)(i % s->seq_len);
-        const bool begins = !at || (shape_compares(s) && at == s->seq_len / 2) /* a pair at least */ ||
+        const int32_t at = (int32_t)shape_position(s, i);
+        const bool begins = !at || (shape_compares(s) && at == shape_length(s) / 2) /* a pair at least */ ||
                             rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
         b.first[i] = begins ? at : b.first[i - 1];
     }
@@ -273,7 +273,8 @@ static void open_case(random_source *r, random_case *c)
     mark_always((random_source){r->seed + 10, r->n}, c->model);
     c->shape.documents = random_one_in(r, 2);
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
-    if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
+    const bool pairs = c->shape.documents && c->shape.seq_len > 1 && shape_parts(&c->shape) == 1;
+    if (pairs && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
         const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
         pt_train_options o = {.beta = 0.3, .gamma = 0.2, .label_smoothing = 0.1, .desirable_weight = 1.5, .undesirable_weight = 0.5,
                               .dpo_loss = random_below(&(random_source){r->seed + 4, r->n}, 3),
@@ -515,9 +516,11 @@ static void open_experts(random_source *r, int number, random_case *c)
         random_adapters(r, c->model);
         assert_int_equal(model_store(c->model, (param_storage)(STORAGE_NF4 + style - 2), &e), 0);
     }
+    random_whole = true;
     do
         random_shape(r, c->model, &c->shape);
     while (number < RANGE_STYLES && c->shape.lanes < 2);
+    random_whole = false;
     c->shape.optimizer = optimizers_cut[((uint64_t)(number / RANGE_STYLES) + r->seed) % 3];
     c->shape.saved = (saved_form)random_below(r, 3);
     c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
