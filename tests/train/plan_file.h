@@ -37,10 +37,8 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     shape.optimizer = c->optimizer;
     if (c->lanes > 1)
         step_shape_in_lanes(&shape, m, c->lanes);
-    if (c->ranks > 1) {
-        const step_shape whole = shape;
-        must(step_shape_of_rank(&shape, &whole, c->ranks, 0, &e), &e);
-    }
+    const step_shape whole = shape;
+    must(step_shape_of_rank(&shape, &whole, c->ranks > 1 ? c->ranks : 1, 0, &e), &e);
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);
         must(random_plan(random, m, &shape, &k, c->clipping, c->host_tier, &p, &e), &e);

@@ -66,13 +66,17 @@ static const char *err_path(void) { return scratch_path("err"); }
 /* Where not the program itself starts the ranks, but the test, by the environment that torchrun leaves. */
 typedef enum start_kind { APART, APART_BY_SOCKETS } start_kind;
 
+/* Of a step: four, or one that is divided among the ranks. */
+static const char *sequences = "4";
+
 /* Lanes are said, so that any number of ranks that shares them is the same task. */
 static arguments command(const char *out, const char *steps)
 {
     static char tokens[600];
     arguments a = {0};
     snprintf(tokens, sizeof tokens, "%s/%s/tokens.npy", PT_FIXTURES, trained == TABLE ? "models/gemma4_shared" : "bf16/llama");
-    add_arguments(&a, WORDS("train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4",
+    add_arguments(&a, WORDS("train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size",
+                            sequences,
                             "--lr", "1e-3", "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes",
                             "4", "--steps", steps, "--save-every", "2", "--resume", "--disk-memory", "64MiB", "--device", run_device()));
     if (on_gpu())
@@ -88,8 +92,8 @@ static void add_plan(arguments *a, int ranks)
     add_arguments(a, WORDS("--device-memory", much ? "64MiB" : "16MiB"));
     if (!given)
         return;
-    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu(),
-                         .ranges = trained == EXPERTS};
+    const plan_case c = {.type = PT_BF16, .batch = atoi(sequences), .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks,
+                         .host_tier = on_gpu(), .ranges = trained == EXPERTS && sequences[0] == '4'};
     snprintf(plan, sizeof plan, "%s/plan.json", scratch);
     write_random_plan(&the_random, models[trained], &c, plan);
     add_arguments(a, WORDS("--plan", plan));
@@ -180,6 +184,7 @@ static void kill_until(const char *name, bool (*run)(const char *out, double sec
     const char *asked = getenv("PT_RANK_KILLS");
     const int wanted = asked ? atoi(asked) : DEFAULT_KILLS;
     int kills = 0, runs = 0;
+    sequences = random_one_in(&the_random, 2) ? "1" : "4";
     snprintf(straight, sizeof straight, "%s/%s_straight", scratch, name);
     snprintf(out, sizeof out, "%s/%s", scratch, name);
     const double begin = seconds_now();
@@ -196,7 +201,8 @@ static void kill_until(const char *name, bool (*run)(const char *out, double sec
         must(tree_remove(out, &e), &e);
         runs++;
     }
-    printf("%d ranks killed in %d runs: the same bits\n", kills, runs);
+    printf("%d ranks killed in %d runs of %s sequence%s a step: the same bits\n", kills, runs, sequences, sequences[0] == '1' ? "" : "s");
+    sequences = "4";
 }
 
 static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
