@@ -392,6 +392,42 @@ static bool same_value(const json_t *a, const json_t *b)
     return same == json_array_size(a);
 }
 
+/* A list of names, which --train-also gives as a text with commas beside --train-blocks. A new reference. */
+static json_t *names_of(const json_t *value)
+{
+    if (!json_is_string(value))
+        return json_incref((json_t *)value);
+    json_t *list = json_array();
+    for (const char *at = json_string_value(value); *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
+        json_array_append_new(list, json_stringn(at, strcspn(at, ",")));
+    return list;
+}
+
+static bool are_among(const json_t *names, const json_t *others)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        size_t k = 0;
+        while (k < json_array_size(others) && !json_equal(json_array_get(names, i), json_array_get(others, k)))
+            k++;
+        found += k < json_array_size(others);
+    }
+    return found == json_array_size(names);
+}
+
+/* Of one key. The order of names has no effect. */
+static bool same_setting(const char *key, const json_t *a, const json_t *b)
+{
+    const bool names = !strcmp(key, "train-also") || (!strcmp(key, "lora-targets") && json_is_array(a) && json_is_array(b));
+    if (!names || !a || !b)
+        return same_value(a, b);
+    json_t *one = names_of(a), *other = names_of(b);
+    const bool same = are_among(one, other) && are_among(other, one);
+    json_decref(one);
+    json_decref(other);
+    return same;
+}
+
 /* The first key in which `now` differs from `before`, or that only one of them has; NULL: none. */
 static const char *find_difference(json_t *now, json_t *before)
 {
@@ -400,10 +436,10 @@ static const char *find_difference(json_t *now, json_t *before)
     json_t *value;
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if ((json_object_get(now, first[i]) || json_object_get(before, first[i])) &&
-            !same_value(json_object_get(now, first[i]), json_object_get(before, first[i])))
+            !same_setting(first[i], json_object_get(now, first[i]), json_object_get(before, first[i])))
             return first[i];
     json_object_foreach(now, key, value)
-        if (!same_value(value, json_object_get(before, key)))
+        if (!same_setting(key, value, json_object_get(before, key)))
             return key;
     json_object_foreach(before, key, value)
         if (!json_object_get(now, key))

@@ -330,6 +330,30 @@ static void modules_in_full_start_from_the_model(void **state)
     }
 }
 
+static void names_of_modules_may_come_in_another_order(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    fixture_open(&f, "models", "llama");
+    fixture_options(&f, (const char *const[]){f.tokens}, scratch_path("order"), &o);
+    o.save_type = PT_SAVE_AS_STORED;
+    o.lora_rank = 2;
+    o.lora_targets = "q_proj,v_proj";
+    o.train_also = "embed_tokens,lm_head";
+    o.steps = 3;
+    must(train_to(&o, 1, &e), &e);
+    o.resume = true;
+    o.lora_targets = "v_proj,q_proj";
+    o.train_also = "lm_head,embed_tokens";
+    must(train_to(&o, 2, &e), &e);
+    o.lora_targets = "q_proj,k_proj";
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "`lora_targets`"));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +361,7 @@ int main(void)
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(a_new_adapter_begins_as_pefts),
         cmocka_unit_test(modules_in_full_start_from_the_model),
+        cmocka_unit_test(names_of_modules_may_come_in_another_order),
         cmocka_unit_test(a_run_goes_on_to_the_same_bits_beside_the_same_model),
         cmocka_unit_test(a_run_with_another_adapter_is_not_the_same),
     };

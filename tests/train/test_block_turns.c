@@ -249,6 +249,32 @@ static void budgets_and_resumes_change_no_bit(void **state)
     fixture_close(&f);
 }
 
+static void other_names_are_refused_and_another_order_is_not(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    fixture_open(&f, "models", "llama");
+    const char *data[] = {f.tokens};
+    turn_options(&f, data, scratch_path("order"), &o);
+    o.train_blocks = 1;
+    o.train_also = "embed_tokens,norm";
+    o.steps = 3;
+    must(train_to(&o, 1, &e), &e);
+    o.resume = true;
+    o.train_also = "norm,embed_tokens";
+    must(train_to(&o, 2, &e), &e);
+    o.train_also = "norm,lm_head";
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "`train_also`"));
+    o.train_also = "norm";
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
+    o.train_also = "embed_tokens,norm,lm_head";
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
+    fixture_close(&f);
+}
+
 /* ---- ranks ---- */
 
 static void run_ranks(const char *out, int ranks, int steps, int every, const char *also)
@@ -344,6 +370,7 @@ int main(void)
                                        cmocka_unit_test(turns_are_runs_one_after_another),
                                        cmocka_unit_test(tables_are_trained_in_every_turn_as_in_pytorch),
                                        cmocka_unit_test(budgets_and_resumes_change_no_bit),
+                                       cmocka_unit_test(other_names_are_refused_and_another_order_is_not),
                                        cmocka_unit_test(any_number_of_ranks_takes_the_same_turns),
                                        cmocka_unit_test(what_has_no_sense_with_turns_is_refused)};
     seed = test_seed();
