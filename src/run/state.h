@@ -69,7 +69,8 @@ int state_load(state *state, const struct safetensors *st, pt_error *e);
 int state_load_masters(state *state, const struct safetensors *st, pt_error *e);
 /* The same with trained parameters from one folder, and frozen ones from another that has all. */
 int state_load_beside(state *state, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
-/* The same with the weights of each block that has an entry in `of_block` from that file, and all others from `origin`. */
+/* The same with the weights of each block that has an entry in `of_block` from that file, and all others from `origin`. All were frozen:
+ * if frozen weights are kept in bf16, they are rounded to it. */
 int state_load_blocks(state *state, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e);
 int state_init(state *state, uint64_t seed, pt_error *e);
 /* Loads the base of a model with adapters, and the adapters, each from files or at random (NULL). */

@@ -135,8 +135,26 @@ static int fill_few_bits(state *state, int index, const state_origin *from, pt_e
                     state_half_of_spare(state) / sizeof(float), e);
 }
 
+/* As bf16 weights that are frozen have them, which have no low halves. */
+static void round_values(float *values, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        bf16 hi;
+        uint16_t lo;
+        master_split(values[i], &hi, &lo);
+        values[i] = bf16_to_f32(hi);
+    }
+}
+
+/* Layers come from the files of their blocks, or from what a run began with, when their turn to be trained or frozen comes. Until then they
+ * were frozen, but a file of fp32 has what they were when their last turn ended. */
+static bool were_rounded(const state *state, const state_source *from, const param *p)
+{
+    return from->of_block && state->in->model->stored_bf16 && param_type(p, state->in->packing->type) == PT_BF16;
+}
+
 /* Reads the values in runs of rows that fit the other half of the spare scratch. */
-static int fill_values(state *state, int kind, int index, const state_origin *from, bool summed, pt_error *e)
+static int fill_values(state *state, int kind, int index, const state_origin *from, bool summed, bool rounded, pt_error *e)
 {
     const param *p = &state->in->model->params[index];
     float *values = (float *)state->spare;
@@ -147,6 +165,8 @@ static int fill_values(state *state, int kind, int index, const state_origin *fr
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
         failed = state_read_origin(state, from, index, row, rows, values, e);
+        if (!failed && rounded)
+            round_values(values, rows * p->cols);
         const uint64_t sum = !failed && (summed || executor_comm(state->x)) ? state_rows_sum(index, row, rows, p->cols, values) : 0;
         state->base_sum += summed ? sum : 0;
         state->read_sum += sum;
@@ -172,7 +192,7 @@ int state_fill(state *state, int kind, const state_source *from, pt_error *e)
         if (state_in_few_bits(state, kind, i))
             failed = fill_few_bits(state, i, state->origin ? state->origin : &o, e);
         else if (state_entries(state->in, kind, i))
-            failed = fill_values(state, kind, i, &o, from->apart && !p->trainable, e);
+            failed = fill_values(state, kind, i, &o, from->apart && !p->trainable, were_rounded(state, from, p), e);
     }
     return failed;
 }

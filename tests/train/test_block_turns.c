@@ -249,6 +249,38 @@ static void budgets_and_resumes_change_no_bit(void **state)
     fixture_close(&f);
 }
 
+/* A model in bf16 whose checkpoints are in fp32: what a turn has trained is rounded when it is frozen, also for its next turn, wherever the
+ * run was interrupted. */
+static void a_frozen_layer_goes_on_as_it_was_rounded(void **state)
+{
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    char straight[200], resumed[200];
+    (void)state;
+    fixture_open(&f, "models", "llama_bf16");
+    const char *data[] = {f.tokens};
+    snprintf(straight, sizeof straight, "%s/fp32-straight", scratch);
+    snprintf(resumed, sizeof resumed, "%s/fp32-resumed", scratch);
+    turn_options(&f, data, straight, &o);
+    o.precision = PT_PRECISION_BF16;
+    o.save_type = PT_SAVE_F32;
+    o.train_blocks = 1;
+    o.switch_every = 2;
+    o.steps = o.save_every = 8;
+    must(train_to(&o, 8, &e), &e);
+    o.out = resumed;
+    for (int64_t after = 1; after < 8; after++) {
+        o.resume = false;
+        must(train_to(&o, after, &e), &e);
+        o.resume = true;
+        must(train_to(&o, 8, &e), &e);
+        assert_same_end(straight, resumed, 8);
+        must(tree_remove(resumed, &e), &e);
+    }
+    fixture_close(&f);
+}
+
 static void other_names_are_refused_and_another_order_is_not(void **state)
 {
     (void)state;
@@ -370,6 +402,7 @@ int main(void)
                                        cmocka_unit_test(turns_are_runs_one_after_another),
                                        cmocka_unit_test(tables_are_trained_in_every_turn_as_in_pytorch),
                                        cmocka_unit_test(budgets_and_resumes_change_no_bit),
+                                       cmocka_unit_test(a_frozen_layer_goes_on_as_it_was_rounded),
                                        cmocka_unit_test(other_names_are_refused_and_another_order_is_not),
                                        cmocka_unit_test(any_number_of_ranks_takes_the_same_turns),
                                        cmocka_unit_test(what_has_no_sense_with_turns_is_refused)};
