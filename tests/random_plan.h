@@ -361,10 +361,7 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     p->micro_batch = units * s->unit_seqs;
     p->visit = random_divisor(r, micros);
     p->update = clipping ? (update_time)random_from(r, UPDATE_NEXT_FORWARD, UPDATE_END) : (update_time)random_below(r, 3);
-    bool cut = false;
-    for (int i = 0; i < k->pieces_n; i++)
-        cut = cut || (m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0);
-    p->ranges = cut && shape_parts(s) == 1 && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
+    p->ranges = packing_cuts_experts(k, m) && shape_parts(s) == 1 && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
     p->n_buffer = (p->ranges ? random_chunks_of_part(m, s, k) : random_chunks_at_once(m, k)) +
                   random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;

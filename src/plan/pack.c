@@ -470,6 +470,14 @@ bool update_span_next(const model *m, const packing *packing, int c, int *at, up
     return out->param;
 }
 
+bool packing_cuts_experts(const packing *packing, const model *m)
+{
+    bool cuts = false;
+    for (int i = 0; i < packing->pieces_n && !cuts; i++)
+        cuts = m->params[packing->pieces[i].param].kind->use == USE_EXPERTS && packing->pieces[i].row0 > 0;
+    return cuts;
+}
+
 void block_chunks(const model *m, const packing *packing, int block, unsigned char *needed)
 {
     memset(needed, 0, (size_t)packing->chunks_n);

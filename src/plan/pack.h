@@ -127,6 +127,9 @@ typedef struct update_span {
 /* The next span of chunk c at or after piece_of_chunk[*at], which advances; false: there is none. A frozen chunk has none. */
 bool update_span_next(const model *m, const packing *packing, int c, int *at, update_span *out);
 
+/* Is a matrix of experts cut? */
+bool packing_cuts_experts(const packing *packing, const model *m);
+
 /* Sets needed[c] (chunks_n flags) for the chunks that a block's computation reads whole. */
 void block_chunks(const model *m, const packing *packing, int block, unsigned char *needed);
 

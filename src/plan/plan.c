@@ -195,6 +195,14 @@ static int validate_updates(const plan *plan, const step_shape *shape, const pac
     return 0;
 }
 
+static int validate_ranges(const plan *plan, const model *m, const packing *packing, pt_error *e)
+{
+    if (!plan->ranges || packing_cuts_experts(packing, m))
+        return 0;
+    return pt_fail(e, PT_FAILED, "the plan's \"ranges\" has no effect: no matrix of experts is larger than \"chunk_bytes\" %lld, so none "
+                                 "is cut; remove \"ranges\", or plan again", (long long)plan->chunk_bytes);
+}
+
 int plan_validate(const plan *plan, const model *m, const step_shape *shape, const packing *packing, bool clipping, pt_error *e)
 {
     int failed = validate_target(&plan->made_for, m, shape, e);
@@ -222,5 +230,5 @@ int plan_validate(const plan *plan, const model *m, const step_shape *shape, con
         failed = validate_passing(plan, m, e);
     if (!failed)
         failed = validate_updates(plan, shape, packing, e);
-    return failed;
+    return failed ? failed : validate_ranges(plan, m, packing, e);
 }

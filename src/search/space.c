@@ -147,18 +147,9 @@ static int chunks_of_task(const search_input *in, chunking *g, int block, const 
     return most;
 }
 
-/* Is a matrix of experts cut? */
-static bool has_ranges(const packing *packing, const model *m)
-{
-    bool has = false;
-    for (int i = 0; i < packing->pieces_n && !has; i++)
-        has = m->params[packing->pieces[i].param].kind->use == USE_EXPERTS && packing->pieces[i].row0 > 0;
-    return has;
-}
-
 static int fill_at_once(const search_input *in, chunking *g)
 {
-    g->ranges = in->by_ranges && has_ranges(&g->packing, in->model);
+    g->ranges = in->by_ranges && packing_cuts_experts(&g->packing, in->model);
     for (int c = 0; c < g->packing.chunks_n; c++)
         g->looked_up += g->packing.chunks[c].looked_up;
     unsigned char *needed = malloc((size_t)g->packing.chunks_n + 1);
