@@ -274,6 +274,20 @@ static void write_sureness(FILE *f, const profile_result *result)
 
 /* ---- all ---- */
 
+/* What the largest of a layer's parameters that are updated whole is updated with; NULL: there is none. Those of a layer are timed, in one
+ * curve. */
+static const char *title_of_whole(const model *m, const optimizer *o)
+{
+    const param *largest = NULL;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        const bool whole = p->kind->block == BLOCK_LAYER && optimizer_rule(o, p)->whole;
+        if (whole && (!largest || p->rows * p->cols > largest->rows * largest->cols))
+            largest = p;
+    }
+    return largest ? optimizer_rule(o, largest)->title : NULL;
+}
+
 /* The update of the largest parameter that was timed. */
 static void write_whole(FILE *f, const char *title, const char *where, const cost_curve *curve)
 {
@@ -285,17 +299,19 @@ static void write_whole(FILE *f, const char *title, const char *where, const cos
             curve->amount[curve->n - 1] * 1e-9, curve->amount[curve->n - 1] / curve->ns[curve->n - 1]);
 }
 
-static void write_updates(FILE *f, const optimizer *o, const costs *costs)
+static void write_updates(FILE *f, const profile_request *req, const costs *costs)
 {
+    const optimizer *o = shape_optimizer(req->shape);
+    const char *whole = title_of_whole(req->model, o);
     char name[64];
     snprintf(name, sizeof name, "%s on the device", o->rules[0]->title);
     write_elements(f, name, &costs->update_device);
     snprintf(name, sizeof name, "%s on the host", o->rules[0]->title);
     write_elements(f, name, &costs->update_host);
-    for (int i = 1; i < OPTIMIZER_RULES && o->rules[i]; i++) {
-        write_whole(f, o->rules[i]->title, "device", &costs->whole_device);
-        write_whole(f, o->rules[i]->title, "host", &costs->whole_host);
-    }
+    if (!whole)
+        return;
+    write_whole(f, whole, "device", &costs->whole_device);
+    write_whole(f, whole, "host", &costs->whole_host);
 }
 
 char *profile_text(const profile_request *req, const profile_result *result)
@@ -313,7 +329,7 @@ char *profile_text(const profile_request *req, const profile_result *result)
     fprintf(f, "  a step computes for %s if everything is saved, for %s if only the layers' inputs are\n",
             seconds_format(a, step_s(req, costs, SAVE_ALL)), seconds_format(b, step_s(req, costs, SAVE_INPUT)));
     fputs("\nupdates\n", f);
-    write_updates(f, shape_optimizer(req->shape), costs);
+    write_updates(f, req, costs);
     write_threads(f, result);
     write_elements(f, "gradients rounded", &costs->finish);
     write_elements(f, "of the embedding", &costs->embed_finish);

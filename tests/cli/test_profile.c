@@ -49,6 +49,20 @@ static void a_person_sees_a_table(void **state)
             fail_msg("no \"%s\" in:\n%s", words[i], text);
 }
 
+/* An optimizer with several rules for whole matrices: their times are one curve. */
+static void whole_matrices_are_shown_once(void **state)
+{
+    (void)state;
+    static const struct { const char *optimizer, *title; } cases[] = {{"apollo", "APOLLO on the "}, {"apollo8bit", "APOLLO"},
+                                                                      {"galore8bit", "GaLore"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(run("profile", OPTIONS("--seq-len", "16", "--batch-size", "2", "--optimizer", cases[i].optimizer)), 0);
+        const char *text = text_of(scratch_path("out")), *line = strstr(text, cases[i].title);
+        if (!line || strstr(strchr(line, '\n'), cases[i].title))
+            fail_msg("not one line of %s in:\n%s", cases[i].title, text);
+    }
+}
+
 static void json_is_what_is_written_and_what_plan_takes(void **state)
 {
     (void)state;
@@ -208,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_person_sees_a_table, open_folder, scratch_remove),
+        cmocka_unit_test_setup_teardown(whole_matrices_are_shown_once, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(json_is_what_is_written_and_what_plan_takes, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(into_a_folder_go_a_profile_and_a_machine_that_plan_takes, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(the_current_folder_need_not_be_writable, open_folder, scratch_remove),
