@@ -54,6 +54,7 @@ typedef bf16 half __attribute__((may_alias)); /* of an operand */
 typedef ivec operand_vec;
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#define PT_QUADS /* blocks of 2 x 2 sums, for BFMMLA */
 enum { TOGETHER = 2 };
 #else
 enum { TOGETHER = 1 };
@@ -163,7 +164,7 @@ static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t
         memset(dst + rows * padded / OPERAND_ELEMENTS, 0, (size_t)((padded_rows - rows) * padded) * sizeof(bf16));
 }
 
-#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#ifdef PT_QUADS
 
 #include "device/cpu/kernels/attention_quads.h"
 

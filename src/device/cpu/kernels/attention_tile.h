@@ -57,7 +57,7 @@ static inline int64_t row_offset(int64_t k) { return k * TOGETHER; }
 
 /* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are constants. a(row, k) is a[row * row_stride + k * k_stride]; depth is in
  * operands. For BFMMLA, where sums are in blocks of two rows and two lanes, the constant k_stride tells the form of a. */
-#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#ifdef PT_QUADS
 
 /* Vectors of rows i and i + 1 of c, as two blocks of sums. */
 ATT_INLINE void blocks_load(matmul_mode mode, const float *c, int64_t ldc, const float *scale, float32x4_t s[2])
