@@ -1,6 +1,6 @@
 # A toolchain file: builds for ARM64 on another machine, with Debian's cross-compiler, and runs the tests under QEMU (docs/arm64.md).
 #
-#     PT_ARM64_ROOT    where the libraries for ARM64 are, below usr/: tools/arm64-root makes such a folder; "/": they are installed
+#     PT_ARM64_ROOT    where the libraries for ARM64 are, below usr/: `tools/arm64 root` makes such a folder; "/": they are installed
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
