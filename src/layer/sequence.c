@@ -420,18 +420,19 @@ static void move_rows(const mover *to, int sharer, int64_t each, uint64_t edge, 
     move(to, sharer, !to_heads, heads + (uint64_t)sharer * rows * (uint64_t)own.n * row, rows * (uint64_t)own.n * row);
 }
 
-/* In the order of the sender's edge, or of the heads that it computes. */
+/* Both sides in pieces of the same sizes, because NCCL wants pairs: (units, heads) to the heads, (heads) back. */
 static void move_statistics_of(const mover *to, int sharer, bool to_heads)
 {
     const heads_layout *h = to->h;
     const share own = share_of(h, h->me), there = share_of(h, sharer);
-    const uint64_t f = sizeof(float), edge = h->edge_statistics + (uint64_t)(there.first * h->group * h->own_rows) * f;
-    const int64_t units = to_heads ? h->together : 1, rows = to_heads ? h->rows : h->own_rows, n = own.n * h->group;
-    move(to, sharer, to_heads, edge, (uint64_t)(there.n * h->group * h->own_rows) * f);
+    const int64_t units = to_heads ? h->together : 1, rows = to_heads ? h->rows : h->own_rows;
+    const uint64_t f = sizeof(float), bytes = (uint64_t)rows * f,
+                   edge = h->edge_statistics + (uint64_t)(there.first * h->group * h->own_rows) * f;
+    for (int64_t piece = 0; piece < units * there.n * h->group; piece++)
+        move(to, sharer, to_heads, edge + (uint64_t)piece * bytes, bytes);
     for (int64_t unit = 0; unit < units; unit++)
-        for (int64_t head = 0; head < n; head++)
-            move(to, sharer, !to_heads, h->statistics + (uint64_t)(head * h->length + sharer * h->own_rows + unit * rows) * f,
-                 (uint64_t)rows * f);
+        for (int64_t head = 0; head < own.n * h->group; head++)
+            move(to, sharer, !to_heads, h->statistics + (uint64_t)(head * h->length + sharer * h->own_rows + unit * rows) * f, bytes);
 }
 
 static void move_first(const mover *to, int sharer)

@@ -1,5 +1,7 @@
 #include "plan/plan.h"
 
+#include "base/units.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +89,11 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     if (strcmp(t->model_type, m->config.model_type))
         return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, but this one is %s: plan again", t->model_type,
                        m->config.model_type);
+    if (t->parts != shape_parts(shape))
+        return pt_fail(e, PT_FAILED,
+                       "the plan was made for sequences in %lld part%s, but here they have %lld: give as many `lanes` for each sequence of "
+                       "`batch_size`, or plan again",
+                       (long long)t->parts, plural((uint64_t)t->parts), (long long)shape_parts(shape));
     if (t->type != shape->type)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, but this run computes in %s: plan again, or give the other `precision`",
                        t->type == PT_BF16 ? "bf16" : "fp32", shape->type == PT_BF16 ? "bf16" : "fp32");

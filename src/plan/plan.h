@@ -42,6 +42,7 @@ typedef struct plan_block {
 typedef struct plan_target {
     char model_type[32];
     int64_t parameters, layers, seq_len, batch;
+    int64_t parts;   /* of a sequence, which seq_len and batch count; 1: it is whole */
     int64_t hidden, heads, kv_heads, ffn, vocab; /* 0 if the file does not say */
     int64_t trained; /* number of trained parameters */
     uint64_t frozen; /* identifies the frozen ones: model_frozen_hash; 0: none */

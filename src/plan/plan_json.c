@@ -107,7 +107,8 @@ static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
 static int read_target(const json_source *src, plan_target *t, pt_error *e)
 {
     static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",    "vocab",
-                                       "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing", "trains"};
+                                       "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing", "trains",
+                                       "parts"};
     json_source in = {0};
     int failed = json_get_object(src, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
@@ -128,6 +129,9 @@ static int read_target(const json_source *src, plan_target *t, pt_error *e)
         failed = json_get_int(&in, "seq_len", JSON_REQUIRED, 1, INT32_MAX, &t->seq_len, e);
     if (!failed)
         failed = json_get_int(&in, "batch", JSON_REQUIRED, 1, INT32_MAX, &t->batch, e);
+    t->parts = 1;
+    if (!failed)
+        failed = json_get_int(&in, "parts", JSON_OPTIONAL, 1, INT32_MAX, &t->parts, e);
     if (!failed)
         failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
     if (!failed)
@@ -371,18 +375,20 @@ char *plan_write_json(const plan *plan, const char *made_for)
 char *plan_to_json(const plan *plan, const model *m, const step_shape *shape)
 {
     const model_config *config = &m->config;
-    char trained[128] = "", trains[MODEL_TRAINED_TEXT], made_for[1024 + MODEL_TRAINED_TEXT];
+    char trained[128] = "", parts[32] = "", trains[MODEL_TRAINED_TEXT], made_for[1024 + MODEL_TRAINED_TEXT];
     model_describe_trained(m, shape_optimizer(shape)->name, trains);
     if (!model_trains_all(m))
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
                  (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
+    if (shape_parts(shape) > 1)
+        snprintf(parts, sizeof parts, ", \"parts\": %lld", (long long)shape_parts(shape));
     snprintf(made_for, sizeof made_for,
              "\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, \"kv_heads\": %lld, "
-             "\"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
+             "\"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld%s, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
              "\"gpu\": %s%s, \"trains\": \"%s\"",
              config->model_type, (long long)m->parameters, (long long)config->layers, (long long)config->hidden, (long long)config->heads,
              (long long)config->kv_heads, (long long)config->ffn, (long long)config->vocab, (long long)shape->seq_len,
-             (long long)shape->batch, types[shape->type == types[1].type].name, shape_optimizer(shape)->name, shape->gpu ? "true" : "false",
-             trained, trains);
+             (long long)shape->batch, parts, types[shape->type == types[1].type].name, shape_optimizer(shape)->name,
+             shape->gpu ? "true" : "false", trained, trains);
     return plan_write_json(plan, made_for);
 }

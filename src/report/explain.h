@@ -59,13 +59,15 @@ json_t *explain_json(const explanation *x); /* new reference, NULL: out of memor
 
 /* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers; packing: NULL if only
  * the plan is at hand: then the size of chunks is what was asked for. */
-void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing);
+void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing, bool parts);
 
 /* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many are above 1%. */
 enum { SHARES = QUEUES + 4 };
 typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
+/* What a plan's micro-batches are counted in: sequences, or with `parts` parts of sequences (model/shape.h). */
+const char *explain_micro(const plan *plan, bool parts);
 /* What layers save, one line per kind: "0-7, 12: all kept, on the device". */
 int explain_layers(const plan *plan, int passing, int line, char *out, size_t n); /* 1: written; 0: there is no such line */
 

@@ -209,7 +209,14 @@ static uint64_t largest_chunk(const plan *plan, const packing *packing)
     return most;
 }
 
-static void write_chunks(FILE *out, const plan *plan, const packing *packing)
+const char *explain_micro(const plan *plan, bool parts)
+{
+    const bool one = plan->micro_batch == 1;
+    return parts ? one ? "part of a sequence" : "parts of a sequence" : one ? "sequence" : "sequences";
+}
+
+/* parts: micro-batches are counted in parts of sequences. */
+static void write_chunks(FILE *out, const plan *plan, const packing *packing, bool parts)
 {
     int placements[TIERS] = {0}, host_updates = 0, moved = 0, sharded = 0;
     char size[32];
@@ -235,8 +242,8 @@ static void write_chunks(FILE *out, const plan *plan, const packing *packing)
     fprintf(out, "updates  %s", update_time_words[plan->update]);
     if (host_updates)
         fprintf(out, ", %d of %d chunk%s on the host", host_updates, plan->chunks_n, plural((uint64_t)plan->chunks_n));
-    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)plan->micro_batch,
-            plural((uint64_t)plan->micro_batch), plan->visit);
+    fprintf(out, "\nbatch    micro-batches of %lld %s, %d in a row per layer\n", (long long)plan->micro_batch,
+            explain_micro(plan, parts), plan->visit);
     if (plan->ranges)
         fprintf(out, "experts  by ranges: of a layer's cut matrices, each is in memory for its part of the layer alone\n");
 }
@@ -343,9 +350,9 @@ static void write_helps(FILE *out, const explanation *x)
         fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
 }
 
-void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing)
+void explain_plan(FILE *out, const plan *plan, const packing *packing, int passing, bool parts)
 {
-    write_chunks(out, plan, packing);
+    write_chunks(out, plan, packing, parts);
     write_layers(out, plan, passing);
 }
 
@@ -355,7 +362,8 @@ static void write_inside(FILE *out, const explanation *x)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
     write_room(out, x->in->room);
-    explain_plan(out, &x->in->best->plan, &x->in->best->packing, model_passing_layers(x->in->search->model));
+    explain_plan(out, &x->in->best->plan, &x->in->best->packing, model_passing_layers(x->in->search->model),
+                 shape_parts(x->in->search->shape) > 1);
     write_limits(out, x);
     write_disk(out, x);
 }

@@ -364,7 +364,7 @@ static void write_layers(FILE *out, const run_folder *rf)
     if (far)
         fputs("<span class=\"key\">dashed: not on the device</span>", out);
     fputs("<pre>", out);
-    explain_plan(out, &rf->plan, NULL, rf->plan.made_for.passing);
+    explain_plan(out, &rf->plan, NULL, rf->plan.made_for.passing, rf->plan.made_for.parts > 1);
     fputs("</pre></div>\n", out);
 }
 

@@ -47,6 +47,8 @@ static void shorten(const search_input *in, int64_t units, shorter *s)
     *s = (shorter){.in = *in, .shape = *in->shape, .costs = *in->costs, .times = (double)all / (double)units};
     s->in.part_of_units = all;
     s->shape.units_n = units;
+    while (s->shape.lanes > 1 && units % s->shape.lanes)
+        s->shape.lanes--;
     s->shape.batch = units * s->shape.unit_seqs;
     s->beside = bytes_of_unit(in) * (uint64_t)(all - units);
     for (int i = 0; i < s->costs.embed_finish.n; i++)

@@ -172,8 +172,11 @@ static int fits_length(const planning *planning, int64_t n, pt_error *e)
 {
     pt_train_options o = *planning->o;
     lighter l;
+    int sequences = planning->ranks > 1 ? planning->ranks : 1; /* that they can share */
+    while (sequences % 2 == 0 && !sequence_check(planning->model, planning->shape, INT_MAX, "ranks", NULL))
+        sequences /= 2;
     o.seq_len = n;
-    o.batch_size = planning->ranks > 1 && sequence_check(planning->model, planning->shape, INT_MAX, "ranks", NULL) ? planning->ranks : 1;
+    o.batch_size = sequences;
     o.micro_batch = 0;
     o.lanes = 0;
     int found = lighter_open(&l, planning, &o, e);

@@ -195,7 +195,7 @@ int plan_way_of(const pt_train_options *o, const exchange_cost *exchange, plan_w
     p->o = *o;
     p->planning.exchange = *exchange;
     const int failed = make(p, false, e);
-    *out = way_of(p, out->longest ? out->longest : p->shape.seq_len);
+    *out = way_of(p, out->longest ? out->longest : shape_length(&p->shape));
     pt_plan_close(p);
     return failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
@@ -222,7 +222,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
         pt_plan_close(p);
         return failed;
     }
-    const plan_way way = way_of(p, p->shape.seq_len);
+    const plan_way way = way_of(p, shape_length(&p->shape));
     p->ways_n = plan_ways_find(&p->o, &p->planning.exchange, &way, p->ways);
     *out = p;
     return failed;

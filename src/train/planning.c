@@ -230,7 +230,7 @@ static int choose_micro_batch(planning *planning, pt_error *e)
     if (n && batch % n)
         return shape_ranks(planning->shape) > 1
                    ? pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide %lld, each rank's part of `batch_size` %lld: give a divisor, "
-                             "or leave it out", (long long)n, (long long)batch, (long long)batch * shape_ranks(planning->shape))
+                             "or leave it out", (long long)n, (long long)batch, (long long)shape_sequences(planning->shape))
                    : pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide `batch_size` %lld: give a divisor, or leave it out",
                              (long long)n, (long long)batch);
     while (n < batch && !search_can_cut(planning->shape, n * together))

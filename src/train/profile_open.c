@@ -41,8 +41,10 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
     int failed = model_of_options(&p->o, 0, NULL, &p->model, e);
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
-    if (!failed)
+    if (!failed) {
+        step_shape_divide(&p->shape);
         failed = length_of_options(&p->o, p->model, true, e);
+    }
     if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);
     p->planning.model = p->model;

@@ -48,8 +48,8 @@ void routing_measure(const trainer *trainer, pt_step *step)
 {
     const model *m = trainer->job.model;
     const model_config *config = &m->config;
-    const step_shape *all = &trainer->job.shape;
-    const routing r = {executor_routing(trainer->engine.x), all->units_n, routing_offset(m, all, (int)config->layers),
+    const step_shape *all = &trainer->job.shape, *own = trainer_shape(trainer);
+    const routing r = {executor_routing(trainer->engine.x), own->units_n * shape_ranks(own), routing_offset(m, all, (int)config->layers),
                        routing_entries(m, all), config->experts};
     int64_t most = 0, idle = 0;
     for (int64_t first = 0; first < r.stride; first += r.entries)

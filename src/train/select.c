@@ -115,8 +115,10 @@ static int open_model(selection *s, pt_error *e)
     int failed = model_of_options(&s->o, 0, NULL, &s->model, e);
     if (!failed)
         failed = shape_of_options(&s->o, s->model, &s->shape, e);
-    if (!failed)
+    if (!failed) {
+        step_shape_divide(&s->shape);
         failed = find_stored_type(s, e);
+    }
     if (failed)
         return failed;
     const size_t n = (size_t)s->model->params_n;

@@ -25,8 +25,9 @@ static void describe_plan(const trainer *trainer, char *out, size_t n)
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", placements[k], tier_names[k]);
     if (used < n)
         used +=
-            (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s%s", update_time_words[plan->update],
-                             (long long)plan->micro_batch, plural((uint64_t)plan->micro_batch), plan->ranges ? "; experts by ranges" : "");
+            (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld %s%s", update_time_words[plan->update],
+                             (long long)plan->micro_batch, explain_micro(plan, shape_parts(trainer_shape(trainer)) > 1),
+                             plan->ranges ? "; experts by ranges" : "");
     for (int line = 0; explain_layers(plan, model_passing_layers(trainer->job.model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }

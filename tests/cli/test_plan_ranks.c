@@ -76,6 +76,7 @@ static void ranks_share_a_sequence(void **state)
     const char *said = text_of(scratch_path("out"));
     if (!strstr(said, "a step is 2 sequences of 64 tokens") || !strstr(said, "8 ranks: each computes 1 / 4 of the sequences"))
         fail_msg("%s", said);
+    assert_non_null(strstr(said, "of a sequence, "));
     check_refusal("six of two", plan_with(asked, WORDS("--ranks", "6")), 2, WORDS("--ranks 6", "give --ranks 4, or --batch-size 6"));
     check_refusal("a state", plan_with(WORDS("--model", fixture("qwen3_5"), "--machine", "h100", "--batch-size", "1"),
                                        WORDS("--ranks", "2", "--seq-len", "64")), 2,
