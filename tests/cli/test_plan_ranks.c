@@ -85,6 +85,22 @@ static void ranks_share_a_sequence(void **state)
                                              WORDS("--ranks", "2", "--seq-len", "64")), 2, WORDS("--ranks 2", "norm"));
 }
 
+/* A step of more units than are searched is searched as a shorter one, whose lanes are fewer. */
+static void thousands_of_lanes_can_be_planned_for(void **state)
+{
+    (void)state;
+    assert_int_equal(plan_with(WORDS("--model", fixture("gemma3"), "--machine", "h100", "--lanes", "4096"),
+                               WORDS("--batch-size", "4096", "--seq-len", "8", "--quiet")), 0);
+}
+
+static void three_ranks_have_a_longest_sequence(void **state)
+{
+    (void)state;
+    assert_int_equal(plan_with(WORDS("--model", fixture("llama"), "--machine", "h100", "--ranks", "3"),
+                               WORDS("--batch-size", "3", "--seq-len", "32", "--quiet")), 0);
+    assert_non_null(strstr(text_of(scratch_path("out")), "\nlongest "));
+}
+
 static void thousands_can_be_planned_for(void **state)
 {
     (void)state;
@@ -112,6 +128,8 @@ int main(void)
         cmocka_unit_test(more_ranks_need_less_each),
         cmocka_unit_test(a_rank_s_part_of_the_step_is_told),
         cmocka_unit_test(ranks_share_a_sequence),
+        cmocka_unit_test(thousands_of_lanes_can_be_planned_for),
+        cmocka_unit_test(three_ranks_have_a_longest_sequence),
         cmocka_unit_test(thousands_can_be_planned_for),
         cmocka_unit_test(what_a_file_does_not_say_is_asked_for),
     };
